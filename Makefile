@@ -1,0 +1,38 @@
+# Targets for people and for CI. `make` alone lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint unit fuzz rewrite clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/.ready: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(BIN)/.ready  ## make a virtual environment with everything in it
+
+test: lint unit  ## everything CI checks: style, types, layering, tests
+
+lint: setup  ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: setup  ## the tests alone
+	$(BIN)/pytest -n $(WORKERS)
+
+fuzz: setup  ## long random comparison of the evaluators (minutes)
+	$(BIN)/pytest -n $(WORKERS) -m fuzz
+
+rewrite: setup  ## fill in the expected rows of the case files
+	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

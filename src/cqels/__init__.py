@@ -1,0 +1,1 @@
+"""CQELS: continuous SPARQL queries over RDF streams and Linked Data."""

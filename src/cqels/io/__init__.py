@@ -1,0 +1,22 @@
+"""Streams, static files and results as bytes: what comes into the engine from files and what it writes."""
+
+from cqels.io.declare import StreamDeclaration, declare, parse_declaration
+from cqels.io.element import Element, Rejected
+from cqels.io.load import read_graph
+from cqels.io.read import merge, read_stream
+from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, writer_for
+
+__all__ = [
+    "RESULT_FORMATS",
+    "Element",
+    "Rejected",
+    "Result",
+    "ResultWriter",
+    "StreamDeclaration",
+    "declare",
+    "merge",
+    "parse_declaration",
+    "read_graph",
+    "read_stream",
+    "writer_for",
+]

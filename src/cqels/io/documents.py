@@ -1,0 +1,127 @@
+"""Streams of Turtle, TriG and JSON-LD: a file, a line or a named graph is an element."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, parse
+
+from cqels.io.declare import StreamDeclaration
+from cqels.io.element import Element, Rejected
+from cqels.io.faults import reason_of, triple_of
+from cqels.io.files import lines_of, open_bytes, reading
+from cqels.io.gather import Gap, Piece, Reject, gather_graphs, stated_time
+from cqels.io.ntriples import blank_scope
+from cqels.model.terms import Triple
+
+RDF_FORMATS = {"turtle": RdfFormat.TURTLE, "trig": RdfFormat.TRIG, "jsonld": RdfFormat.JSON_LD}
+
+_DIRECTIVE = re.compile(r"\s*(?:@prefix|@base|prefix|base)\b", re.IGNORECASE)
+
+
+def read_document(declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject) -> Iterator[Element]:
+    """The file as one element."""
+    with open_bytes(path) as file, reading(path):
+        content = file.read()
+    text = content.decode("utf-8", "surrogateescape")
+    try:
+        quads = list(parse(content, format, base_iri=declaration.iri))
+        yield _element(declaration, quads, blank_scope(declaration, path))
+    except (ValueError, SyntaxError) as error:
+        place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
+        reject(Rejected(declaration.iri, place, reason_of(error, text), text))
+
+
+def read_document_lines(
+    declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject
+) -> Iterator[Element]:
+    """Each line as one element, with blank nodes of its own; prefixes apply to the lines after them."""
+    scope = blank_scope(declaration, path)
+    directives = ""
+    turtle = format != RdfFormat.JSON_LD
+    for number, line in lines_of(path):
+        if not line.strip() or (turtle and line.lstrip().startswith("#")):
+            continue
+        try:
+            quads = list(parse(directives + line, format, base_iri=declaration.iri))
+            if turtle and not quads and _DIRECTIVE.match(line):
+                directives += line + "\n"
+                continue
+            yield _element(declaration, quads, f"{scope}{number}_")
+        except (ValueError, SyntaxError) as error:
+            reject(Rejected(declaration.iri, f"{path}:{number}", reason_of(error, line), line))
+
+
+def read_graphs(declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject) -> Iterator[Element]:
+    """Each run of one graph's quads as one element."""
+    pieces = _graph_pieces(declaration, path, format, reject)
+    return gather_graphs(declaration.iri, pieces, reject, predicate=declaration.time, unit=declaration.unit)
+
+
+def _graph_pieces(
+    declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject
+) -> Iterator[Piece | Gap]:
+    # Labels keep their text behind the file's scope: a table of labels would grow with the stream.
+    names = _PrefixedBlankNodes(blank_scope(declaration, path))
+    fault: int | None = None
+    with open_bytes(path) as file:
+        parser = parse(file, format, base_iri=declaration.iri)
+        while True:
+            try:
+                with reading(path):
+                    quad = next(parser, None)
+                if quad is None:
+                    return
+                graph = None if isinstance(quad.graph_name, DefaultGraph) else names.resource(quad.graph_name)
+                yield Piece(graph, None, (names.triple(triple_of(quad)),), str(path), f"{quad} .")
+            except (ValueError, SyntaxError) as error:
+                line = error.lineno if isinstance(error, SyntaxError) else None
+                place = f"{path}:{line}" if line else str(path)
+                reject(Rejected(declaration.iri, place, reason_of(error), ""))
+                yield Gap()
+                if line is None or line == fault:  # the parser does not come past the fault, it would give it for ever
+                    return
+                fault = line
+
+
+def _element(declaration: StreamDeclaration, quads: Iterable[Quad], scope: str) -> Element:
+    """The triples of all graphs of a document, with the time that the declared predicate states."""
+    assert declaration.time is not None
+    names = _NumberedBlankNodes(scope)
+    triples = tuple(names.triple(triple_of(quad)) for quad in quads)
+    if not triples:
+        raise ValueError("the element has no triple")
+    time = stated_time(triples, declaration.time, declaration.unit)
+    if time is None:
+        raise ValueError("the element has no timestamp")
+    return Element(declaration.iri, time, triples)
+
+
+class _PrefixedBlankNodes:
+    """Blank nodes named by a scope and the label they have in the file."""
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+
+    def name(self, node: BlankNode) -> str:
+        return node.value
+
+    def resource(self, term: NamedNode | BlankNode) -> NamedNode | BlankNode:
+        return BlankNode(self.scope + self.name(term)) if isinstance(term, BlankNode) else term
+
+    def triple(self, triple: Triple) -> Triple:
+        subject, predicate, object_ = triple
+        return self.resource(subject), predicate, self.resource(object_) if isinstance(object_, BlankNode) else object_
+
+
+class _NumberedBlankNodes(_PrefixedBlankNodes):
+    """Blank nodes numbered in the order they appear, since the parser names `[ ]` at random."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(scope)
+        self.numbers: dict[str, int] = {}
+
+    def name(self, node: BlankNode) -> str:
+        return str(self.numbers.setdefault(node.value, len(self.numbers)))

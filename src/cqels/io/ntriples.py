@@ -1,0 +1,286 @@
+"""Streams of lines: timed N-Triples (`s p o time .`), N-Triples whose time is a predicate's object, and N-Quads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2s
+from itertools import chain
+from pathlib import Path
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat, parse
+
+from cqels.io.declare import StreamDeclaration
+from cqels.io.element import Element, Rejected
+from cqels.io.faults import reason_of, triple_of
+from cqels.io.files import lines_of
+from cqels.io.gather import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
+from cqels.model.errors import DataError, Source
+from cqels.model.terms import XSD_INTEGER, Term, Triple
+from cqels.model.time import time_of
+
+_IRI = r'<[^\x00-\x20<>"{}|^`]*>'
+_BLANK = r"_:\w(?:[\w.·\-]*[\w·\-])?"
+_LITERAL = rf'"[^"\\]*(?:\\.[^"\\]*)*"(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*(?:--(?:ltr|rtl))?|\^\^{_IRI})?'
+_BARE_INTEGER = r"[+-]?[0-9]+(?![^\s.#])"
+_PARTS = (
+    ("a subject, which is an IRI or a blank node", f"{_IRI}|{_BLANK}"),
+    ("a predicate, which is an IRI", _IRI),
+    ("an object, which is an IRI, a blank node or a literal", f"{_IRI}|{_BLANK}|{_LITERAL}"),
+)
+_FOURTH = f"{_IRI}|{_BLANK}|{_LITERAL}|{_BARE_INTEGER}"
+_STATEMENT = re.compile(
+    rf"(?:({_PARTS[0][1]})\s*({_PARTS[1][1]})\s*({_PARTS[2][1]})\s*({_FOURTH})?|({_LITERAL}|{_BARE_INTEGER}))"
+    r"\s*(?:\.\s*|$|(?=#))"
+)
+_FAULT_PARTS = tuple((name, re.compile(rf"(?:{pattern})\s*")) for name, pattern in _PARTS)
+_FAULT_FOURTH = re.compile(rf"(?:{_FOURTH})?\s*")
+
+LOOK_AHEAD = 100
+"""Lines without a fourth term that are read before the file counts as plain N-Triples."""
+
+_Kind: TypeAlias = OneOf["timed", "plain", "quads"]
+Statement: TypeAlias = tuple[Triple | None, Term | None]
+"""A triple and its fourth term, either of which may be missing: a line may state its time once for all its triples."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    place: str
+    text: str
+    statements: tuple[Statement, ...]
+    fault: str | None = None
+
+
+def blank_scope(declaration: StreamDeclaration, path: Path) -> str:
+    """What the labels of a file's blank nodes begin with: the same in every run, different for every file."""
+    return "f" + blake2s(f"{declaration.iri} {path}".encode(), digest_size=5).hexdigest() + "_"
+
+
+def read_lines(declaration: StreamDeclaration, path: Path, reject: Reject) -> Iterator[Element]:
+    """The elements of one file. What its lines are is told by the first fourth term: a literal is a time, an IRI or
+    blank node is a graph; without any, the declared predicate has the time and a subject's lines are an element."""
+    kind, lines = _kind_of(declaration, path, _lines(declaration, path))
+    stream, unit, predicate = declaration.iri, declaration.unit, declaration.time
+    element = declaration.element or {"timed": "line", "plain": "subject", "quads": "graph"}[kind]
+    match kind:
+        case "quads":
+            return gather_graphs(stream, _quads(stream, lines, reject), reject, predicate=predicate, unit=unit)
+        case "timed":
+            timed = _timed(stream, lines, unit, reject, by_subject=element == "subject")
+            return _one_by_one(stream, timed) if element == "line" else gather(stream, timed, reject)
+        case "plain":
+            assert predicate is not None
+            plain = _plain(stream, lines, reject, None if element == "subject" else (predicate, unit))
+            if element == "line":
+                return _one_by_one(stream, plain)
+            return gather(stream, plain, reject, predicate=predicate, unit=unit)
+
+
+def parse_statements(line: str, scope: str = "") -> tuple[Statement, ...]:
+    """The statements of a line; the final dot may be missing, a comment may follow.
+
+    Raises ValueError with the column of the first fault.
+    """
+    statements: list[Statement] = []
+    text = line.strip()
+    position = 0
+    while position < len(text) and text[position] != "#":
+        match = _STATEMENT.match(text, position)
+        if match is None:
+            raise ValueError(_fault(text, position))
+        subject, predicate, object_, fourth, alone = match.groups()
+        if alone is not None:
+            statements.append((None, _term(alone)))
+        else:
+            triple = (_resource(subject, scope), _iri(predicate), _scoped(object_, scope))
+            statements.append((triple, None if fourth is None else _scoped(fourth, scope)))
+        position = match.end()
+    return tuple(statements)
+
+
+def _scoped(token: str, scope: str) -> Term:
+    return BlankNode(scope + token[2:]) if token[0] == "_" else _term(token)
+
+
+def _resource(token: str, scope: str) -> NamedNode | BlankNode:
+    return BlankNode(scope + token[2:]) if token[0] == "_" else _iri(token)
+
+
+@lru_cache(maxsize=1 << 14)
+def _iri(token: str) -> NamedNode:
+    iri = _escaped(token) if "\\" in token else NamedNode(token[1:-1])
+    assert isinstance(iri, NamedNode)
+    return iri
+
+
+@lru_cache(maxsize=1 << 14)
+def _term(token: str) -> Term:
+    if token[0] == "<":
+        return _iri(token)
+    if token[0] != '"':
+        return Literal(token, datatype=XSD_INTEGER)
+    if "\\" in token or "--" in token:
+        return _escaped(token)
+    end = token.rindex('"')
+    match token[end + 1 : end + 2]:
+        case "@":
+            return Literal(token[1:end], language=token[end + 2 :])
+        case "^":
+            return Literal(token[1:end], datatype=_iri(token[end + 3 :]))
+        case _:
+            return Literal(token[1:end])
+
+
+def _escaped(token: str) -> Term:
+    (quad,) = parse(f"<x:s> <x:p> {token} .", RdfFormat.N_TRIPLES)
+    return triple_of(quad)[2]
+
+
+def _fault(text: str, start: int) -> str:
+    position = start
+    for name, pattern in _FAULT_PARTS:
+        match = pattern.match(text, position)
+        if match is None:
+            return f"expected {name}, at column {position + 1}"
+        position = match.end()
+    fourth = _FAULT_FOURTH.match(text, position)
+    position = fourth.end() if fourth else position
+    return f"expected the end of the statement, at column {position + 1}"
+
+
+def _lines(declaration: StreamDeclaration, path: Path) -> Iterator[_Line]:
+    scope = blank_scope(declaration, path)
+    for number, text in lines_of(path):
+        place = f"{path}:{number}"
+        try:
+            statements = parse_statements(text, scope)
+        except (ValueError, SyntaxError) as error:
+            yield _Line(place, text, (), reason_of(error, text))
+        else:
+            if statements:
+                yield _Line(place, text, statements)
+
+
+def _kind_of(declaration: StreamDeclaration, path: Path, lines: Iterator[_Line]) -> tuple[_Kind, Iterator[_Line]]:
+    """Look at the first lines to tell what the file holds, and give the lines back with it."""
+    if declaration.element == "graph":
+        return "quads", lines
+    seen: list[_Line] = []
+    kind: _Kind | None = None
+    untimed: _Line | None = None
+    for line in lines:
+        seen.append(line)
+        for triple, fourth in line.statements:
+            if fourth is not None:
+                kind = "timed" if isinstance(fourth, Literal) else "quads"
+                break
+            if triple is not None and triple[1] == GENERATED_AT_TIME and declaration.time is None:
+                kind = "quads"
+                break
+            untimed = untimed or line
+        if kind is not None or len(seen) == LOOK_AHEAD:
+            break
+    if kind is None:
+        kind = "plain" if declaration.time is not None else "timed"
+        if kind == "timed" and untimed is not None:
+            raise DataError(
+                "a triple without a timestamp",
+                source=Source("", untimed.place),
+                hint="end each line with its time, or declare the predicate that has it: time=<iri>",
+            )
+    _check(declaration, kind, path)
+    return kind, chain(seen, lines)
+
+
+def _check(declaration: StreamDeclaration, kind: _Kind, path: Path) -> None:
+    """Refuse a declaration that does not fit what the file holds."""
+    source = Source("", str(path))
+    element = declaration.element
+    if kind == "timed" and declaration.time is not None:
+        raise DataError("the lines end with their time, so no predicate gives it", source=source, hint="remove time=")
+    if kind == "quads" and element is not None:
+        hint = "write element=graph, or leave it out"
+        raise DataError(f"element={element} does not fit N-Quads", source=source, hint=hint)
+    if kind == "plain" and element == "time":
+        hint = "write element=subject or element=line"
+        raise DataError("element=time needs lines that end with their time", source=source, hint=hint)
+
+
+def _timed(
+    stream: str, lines: Iterable[_Line], unit: str, reject: Reject, *, by_subject: bool
+) -> Iterator[Piece | Gap]:
+    """One piece for each line of timed N-Triples; its key is its time and, if asked for, its subject."""
+    for line in lines:
+        try:
+            if line.fault is not None:
+                raise ValueError(line.fault)
+            triples = tuple(triple for triple, _ in line.statements if triple is not None)
+            if not triples:
+                raise ValueError("the line has no triple")
+            times = {_line_time(fourth, unit) for _, fourth in line.statements if fourth is not None}
+            if len(times) != 1:
+                raise ValueError("the line has two timestamps" if times else "the line has no timestamp")
+        except ValueError as error:
+            reject(Rejected(stream, line.place, str(error), line.text))
+            yield Gap()
+            continue
+        time = times.pop()
+        yield Piece((time, triples[0][0]) if by_subject else time, time, triples, line.place, line.text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _line_time(fourth: Term, unit: str) -> int:
+    if not isinstance(fourth, Literal):
+        raise ValueError("the fourth term is a graph, where the lines before have a time")
+    time = time_of(fourth, unit)
+    if time is None:
+        raise ValueError(f"the timestamp {fourth} is neither a dateTime nor an integer")
+    return time
+
+
+def _plain(
+    stream: str, lines: Iterable[_Line], reject: Reject, clock: tuple[NamedNode, str] | None
+) -> Iterator[Piece | Gap]:
+    """One piece for each line of N-Triples, its key the subject; with a clock, each line states its own time."""
+    for line in lines:
+        try:
+            if line.fault is not None:
+                raise ValueError(line.fault)
+            if any(fourth is not None for _, fourth in line.statements):
+                raise ValueError("the line has a fourth term, where the lines before have none")
+            triples = tuple(triple for triple, _ in line.statements if triple is not None)
+            time = stated_time(triples, *clock) if clock is not None else None
+            if clock is not None and time is None:
+                raise ValueError("the line has no timestamp")
+        except ValueError as error:
+            reject(Rejected(stream, line.place, str(error), line.text))
+            yield Gap()
+            continue
+        yield Piece(triples[0][0], time, triples, line.place, line.text)
+
+
+def _quads(stream: str, lines: Iterable[_Line], reject: Reject) -> Iterator[Piece | Gap]:
+    """One piece for each quad, its key the graph."""
+    for line in lines:
+        fault = line.fault
+        if any(triple is None or isinstance(fourth, Literal) for triple, fourth in line.statements):
+            fault = "the fourth term is a literal, where the lines before have a graph"
+        if fault is not None:
+            reject(Rejected(stream, line.place, fault, line.text))
+            yield Gap()
+            continue
+        for triple, graph in line.statements:
+            assert triple is not None
+            yield Piece(graph, None, (triple,), line.place, line.text)
+
+
+def _one_by_one(stream: str, pieces: Iterable[Piece | Gap]) -> Iterator[Element]:
+    """Each line an element: a malformed line costs no other."""
+    for piece in pieces:
+        if isinstance(piece, Piece) and piece.time is not None:
+            yield Element(stream, piece.time, piece.triples)

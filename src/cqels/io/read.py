@@ -1,0 +1,97 @@
+"""Reading a declared stream, whatever its format, and merging several streams by time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from cqels.io.declare import ELEMENTS, FORMATS, Format, StreamDeclaration
+from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
+from cqels.io.element import Element, Rejected
+from cqels.io.files import extension_of, files_of
+from cqels.io.gather import Reject
+from cqels.io.lifting import Template, read_records, read_template
+from cqels.io.ntriples import read_lines
+from cqels.model.errors import DataError, Source
+
+
+def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], None]) -> Iterator[Element]:
+    """The elements of a stream, in the order of its files, read as they are asked for.
+
+    What cannot become an element goes to `reject`, and reading goes on unless that raises. A declaration that can give
+    no element is refused here, before anything is read.
+    """
+    files = tuple((path, _format_of(declaration, path)) for path in files_of(declaration.path))
+    for path, format in files:
+        _check(declaration, path, format)
+    template = read_template(declaration.template) if declaration.template is not None else None
+    return _elements(declaration, files, template, reject)
+
+
+def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
+    """Merge by time; at equal times the earlier stream goes first. Each stream keeps its own order, sorted or not."""
+    sources = list(streams)
+    heads: list[tuple[int, int, Element]] = []
+    for number, source in enumerate(sources):
+        first = next(source, None)
+        if first is not None:
+            heads.append((first.time, number, first))
+    heapq.heapify(heads)
+    while heads:
+        _, number, element = heads[0]
+        yield element
+        following = next(sources[number], None)
+        if following is None:
+            heapq.heappop(heads)
+        else:
+            heapq.heapreplace(heads, (following.time, number, following))
+
+
+def _elements(
+    declaration: StreamDeclaration,
+    files: tuple[tuple[Path, Format], ...],
+    template: Template | None,
+    reject: Reject,
+) -> Iterator[Element]:
+    for path, format in files:
+        match format:
+            case "ntriples":
+                yield from read_lines(declaration, path, reject)
+            case "turtle" | "trig" | "jsonld":
+                readers = {"document": read_document, "line": read_document_lines, "graph": read_graphs}
+                read = readers[declaration.element or ELEMENTS[format][0]]
+                yield from read(declaration, path, RDF_FORMATS[format], reject)
+            case "csv" | "json":
+                assert template is not None
+                yield from read_records(declaration, path, template, reject)
+
+
+def _format_of(declaration: StreamDeclaration, path: Path) -> Format:
+    format = declaration.format or FORMATS.get(extension_of(path))
+    if format is None:
+        hint = f"declare it with format=, one of {', '.join(ELEMENTS)}"
+        raise DataError("the file's extension does not tell its format", source=Source("", str(path)), hint=hint)
+    return format
+
+
+def _check(declaration: StreamDeclaration, path: Path, format: Format) -> None:
+    """Refuse a declaration with which no element can be read."""
+    source = Source("", str(path))
+    element = declaration.element or ELEMENTS[format][0]
+    if element not in ELEMENTS[format]:
+        hint = f"an element of this format is one of {', '.join(ELEMENTS[format])}"
+        raise DataError(f"element={element} does not fit the format {format}", source=source, hint=hint)
+    if format in ("turtle", "trig", "jsonld") and element != "graph" and declaration.time is None:
+        hint = "declare the predicate that has the time of an element: time=<iri>"
+        raise DataError(f"stream <{declaration.iri}> has no time", source=source, hint=hint)
+    if format in ("csv", "json") and declaration.template is None:
+        hint = "declare a lifting template: template=file.toml"
+        if path.suffix.lower() == ".json":
+            hint += "; or format=jsonld if it is JSON-LD"
+        raise DataError(
+            f"nothing says how the records of stream <{declaration.iri}> become triples", source=source, hint=hint
+        )
+    if format in ("csv", "json") and declaration.time is not None:
+        hint = "name the column of the time in the template and remove time="
+        raise DataError("the time of a record is a column, not a predicate", source=source, hint=hint)

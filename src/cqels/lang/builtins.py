@@ -1,0 +1,27 @@
+"""The names of SPARQL's built-in functions and how many arguments each takes."""
+
+from __future__ import annotations
+
+ARITY: dict[str, tuple[int, int | None]] = {
+    **dict.fromkeys(("RAND", "NOW", "UUID", "STRUUID", "GETDURATION", "GETSTARTTIME", "GETENDTIME"), (0, 0)),
+    **dict.fromkeys(
+        (
+            *("STR", "LANG", "DATATYPE", "BOUND", "IRI", "URI", "ABS", "CEIL", "FLOOR", "ROUND", "STRLEN", "UCASE"),
+            *("LCASE", "ENCODE_FOR_URI", "YEAR", "MONTH", "DAY", "HOURS", "MINUTES", "SECONDS", "TIMEZONE", "TZ"),
+            *("MD5", "SHA1", "SHA256", "SHA384", "SHA512", "ISIRI", "ISURI", "ISBLANK", "ISLITERAL", "ISNUMERIC"),
+        ),
+        (1, 1),
+    ),
+    **dict.fromkeys(
+        ("LANGMATCHES", "CONTAINS", "STRSTARTS", "STRENDS", "STRBEFORE", "STRAFTER", "STRLANG", "STRDT", "SAMETERM"),
+        (2, 2),
+    ),
+    "BNODE": (0, 1),
+    "REGEX": (2, 3),
+    "SUBSTR": (2, 3),
+    "REPLACE": (3, 4),
+    "IF": (3, 3),
+    "CONCAT": (0, None),
+    "COALESCE": (0, None),
+}
+"""Name to the least and the most arguments; None is any number."""

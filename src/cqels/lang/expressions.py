@@ -1,0 +1,102 @@
+"""Expressions of SPARQL, shared by the syntax tree and the plan.
+
+Names are resolved when these are made: an IRI is absolute, a built-in is in upper case (`STRLEN`), an operator has the
+name of a function (`ADD`, `LT`, `AND`), and any other function is called by its IRI.  An expression knows its place
+in the query's text, but two expressions that say the same are equal wherever they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from cqels.model.errors import Span
+from cqels.model.terms import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A variable. A name that begins with `_:` stands for a blank node of a pattern and is never visible outside."""
+
+    name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def hidden(self) -> bool:
+        return self.name.startswith("_:")
+
+    def __str__(self) -> str:
+        return self.name if self.hidden else f"?{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    term: Term
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator, a built-in or a function called by its IRI.
+
+    Operators: OR AND NOT EQ NE LT GT LE GE IN NOT_IN ADD SUBTRACT MULTIPLY DIVIDE NEGATE PLUS.
+    `IN` and `NOT_IN` have the tested expression first, the list after it.
+    Time: TIMESTAMP(s, p, o), GETSTARTTIME, GETENDTIME, GETDURATION, and cq:now by its IRI.
+    """
+
+    name: str
+    args: tuple[Expression, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """EXISTS or NOT EXISTS. `pattern` is a syntax group before binding and a plan after it."""
+
+    pattern: Any
+    negated: bool
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """COUNT SUM AVG MIN MAX SAMPLE GROUP_CONCAT MEDIAN; `argument` is None for COUNT(*)."""
+
+    name: str
+    argument: Expression | None
+    distinct: bool = False
+    separator: str = " "
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Expression: TypeAlias = Var | Constant | Call | Exists | Aggregate
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    match expression:
+        case Call(args=args):
+            return args
+        case Aggregate(argument=argument) if argument is not None:
+            return (argument,)
+        case _:
+            return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything in it, outermost first; patterns inside EXISTS are not entered."""
+    yield expression
+    for child in children(expression):
+        yield from walk(child)
+
+
+def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """Apply `change` to every node, innermost first; patterns inside EXISTS are not entered."""
+    match expression:
+        case Call(args=args):
+            expression = replace(expression, args=tuple(transform(arg, change) for arg in args))
+        case Aggregate(argument=argument) if argument is not None:
+            expression = replace(expression, argument=transform(argument, change))
+        case _:
+            pass
+    return change(expression)

@@ -1,0 +1,168 @@
+"""From the text of a query or an update to its syntax tree; errors of syntax are made readable here."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+
+from lark import Lark, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+
+from cqels.lang import syntax
+from cqels.lang.build import Builder
+from cqels.lang.cache import grammar_cache
+from cqels.lang.dialects import detect
+from cqels.model.errors import CqelsError, QueryError, Source, Span
+
+MAX_LENGTH = 500_000
+"""Characters in one query. A longer text is a mistake (a data file, a loop that built it), and is told so at once."""
+
+_BASE = (
+    r"A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u02FF\u0370-\u037D\u037F-\u1FFF\u200C-\u200D\u2070-\u218F"
+    r"\u2C00-\u2FEF\u3001-\uD7FF\uF900-\uFDCF\uFDF0-\uFFFD\U00010000-\U000EFFFF"
+)
+_VAR = rf"{_BASE}_0-9\u00B7\u0300-\u036F\u203F-\u2040"
+_CLASSES = {"PNB": _BASE, "PNU": _BASE + "_", "PNC": _VAR + r"\-", "PNV": _VAR}
+"""Character classes of SPARQL's names, written by these names in grammar.lark."""
+
+_ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})")
+
+
+def parse(text: str, *, name: str = "<query>", base: str | None = None, dialect: str | None = None) -> syntax.Query:
+    """The syntax tree of a query. `dialect` insists on one; otherwise the query's own words tell which it is."""
+    source = Source(text, name)
+    try:
+        tree, source = _tree(source, "query")
+        builder = Builder(base)
+        return detect(builder.query(tree), builder.used, dialect)
+    except RecursionError:
+        raise _too_deep(source) from None
+    except CqelsError as error:
+        raise error.at(source)
+
+
+def parse_update(text: str, *, name: str = "<update>", base: str | None = None) -> syntax.Update:
+    """The syntax tree of a SPARQL update."""
+    source = Source(text, name)
+    try:
+        tree, source = _tree(source, "update")
+        return Builder(base).update(tree)
+    except RecursionError:
+        raise _too_deep(source) from None
+    except CqelsError as error:
+        raise error.at(source)
+
+
+@cache
+def _lark() -> Lark:
+    grammar = resources.files("cqels.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
+    for short, characters in _CLASSES.items():
+        grammar = grammar.replace(short, characters)
+    return Lark(
+        grammar,
+        parser="lalr",
+        start=["query", "update"],
+        propagate_positions=True,
+        maybe_placeholders=True,
+        cache=grammar_cache(),
+    )
+
+
+def _tree(source: Source, start: str) -> tuple[Tree, Source]:  # type: ignore[type-arg]
+    if len(source.text) > MAX_LENGTH:
+        raise QueryError(
+            f"the text is {len(source.text):,} characters long, more than the {MAX_LENGTH:,} a query may have",
+            span=Span(0, 1),
+            hint="load large tables as static data instead of writing them into the query",
+        )
+    source = Source(_unescaped(source.text), source.name)
+    try:
+        return _lark().parse(source.text, start=start), source
+    except UnexpectedInput as error:
+        raise _syntax_error(error, source) from None
+
+
+def _unescaped(text: str) -> str:
+    """Code point escapes may stand anywhere in a query (SPARQL 1.1 §19.2), so they are replaced before it is read."""
+
+    def character(found: re.Match[str]) -> str:
+        code = int(found[1] or found[2], 16)
+        if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+            raise QueryError(f"{found[0]} is not a Unicode character", span=Span(*found.span()))
+        return chr(code)
+
+    return _ESCAPE.sub(character, text) if "\\u" in text or "\\U" in text else text
+
+
+def _too_deep(source: Source) -> QueryError:
+    depth, deepest, place = 0, 0, 0
+    for offset, character in enumerate(source.text):
+        depth += (character in "{(") - (character in "})")
+        if depth > deepest:
+            deepest, place = depth, offset
+    return QueryError(
+        f"the query is nested too deeply ({deepest} levels)",
+        span=Span(place, place + 1),
+        source=source,
+        hint="a query of a person has fewer than 50 levels of brackets",
+    )
+
+
+# ---------------------------------------------------------------- readable syntax errors
+
+_WORDS = {
+    "LBRACE": "{",
+    "RBRACE": "}",
+    "LPAR": "(",
+    "RPAR": ")",
+    "LSQB": "[",
+    "RSQB": "]",
+    "DOT": ".",
+    "COMMA": ",",
+    "SEMICOLON": ";",
+    "VAR1": "a variable",
+    "VAR2": "a variable",
+    "IRIREF": "an IRI",
+    "PNAME_LN": "an IRI",
+    "PNAME_NS": "an IRI",
+    "INTEGER": "a number",
+    "STRING1": "a string",
+    "STRING2": "a string",
+    "DURATION": "a duration such as 10s",
+    "NAME": "a name",
+    "COUNTER": "TRIPLES or ELEMENTS",
+    "SLIDER": "SLIDE or STEP",
+    "STREAMER": "ISTREAM, DSTREAM or RSTREAM",
+    "DESCRIBE": "DESCRIBE",
+    "STAR": "*",
+}
+
+
+def _syntax_error(error: UnexpectedInput, source: Source) -> QueryError:
+    offset = error.pos_in_stream if error.pos_in_stream is not None and error.pos_in_stream >= 0 else len(source.text)
+    expected: set[str] = set()
+    match error:
+        case UnexpectedToken(token=token) if token.type == "$END":
+            offset, found, width = len(source.text.rstrip()), "the end of the text", 1
+            expected = set(error.accepts or error.expected)
+        case UnexpectedToken(token=token):
+            offset, found, width = token.start_pos or 0, repr(str(token)), len(token)
+            expected = set(error.accepts or error.expected)
+        case UnexpectedCharacters():
+            word = re.match(r"[A-Za-z_]\w*|.", source.text[offset:], re.DOTALL)
+            found, width = repr(word[0] if word else ""), len(word[0]) if word else 1
+            expected = set(error.allowed or ())
+        case UnexpectedEOF():
+            found, width = "the end of the text", 1
+        case _:
+            found, width = "this", 1
+    return QueryError(f"{found} is not expected here", span=Span(offset, offset + width), hint=_expectation(expected))
+
+
+def _expectation(expected: set[str]) -> str | None:
+    words = sorted({_WORDS.get(name, name if name.isalpha() and name.isupper() else "") for name in expected} - {""})
+    if not words:
+        return None
+    shown = ", ".join(words[:8]) + (", …" if len(words) > 8 else "")
+    return f"possible here: {shown}"

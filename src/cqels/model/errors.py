@@ -1,0 +1,90 @@
+"""Places in a text, and the errors that point at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of characters in a text: `start` is the first, `end` is one past the last."""
+
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """The smallest span that covers both."""
+        return Span(min(self.start, other.start), max(self.end, other.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text and the name a person knows it by (a path, or `<query>`)."""
+
+    text: str
+    name: str = "<query>"
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of a character, both counted from 1."""
+        offset = max(0, min(offset, len(self.text)))
+        line = self.text.count("\n", 0, offset) + 1
+        return line, offset - (self.text.rfind("\n", 0, offset) + 1) + 1
+
+    def line(self, number: int) -> str:
+        lines = self.text.split("\n")
+        return lines[number - 1].rstrip("\r") if number <= len(lines) else ""
+
+
+class CqelsError(Exception):
+    """A user's error: one lowercase sentence, and where it can be told, a place and a hint."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        span: Span | None = None,
+        source: Source | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.source = source
+        self.hint = hint
+
+    def at(self, source: Source) -> CqelsError:
+        """The same error, with the text that its span counts in, unless it has one already."""
+        if self.source is None:
+            self.source = source
+        return self
+
+    def __str__(self) -> str:
+        """The error as it is shown: message, place with the line and a marker below it, hint."""
+        lines = [self.message]
+        if self.source is not None:
+            lines += self._place(self.source)
+        if self.hint:
+            lines.append(f"   = hint: {self.hint}")
+        return "\n".join(lines)
+
+    def _place(self, source: Source) -> list[str]:
+        if self.span is None:
+            return [f"  --> {source.name}"]
+        row, column = source.position(self.span.start)
+        text = source.line(row)
+        width = max(1, min(self.span.end - self.span.start, len(text) - column + 1))
+        if len(text) > 200:  # a very long line: show the part around the place
+            cut = max(0, column - 60)
+            text, column = text[cut : cut + 120], column - cut
+            width = min(width, max(1, len(text) - column + 1))
+        marker = "".join("\t" if c == "\t" else " " for c in text[: column - 1]) + "^" * width
+        place = source.position(self.span.start)
+        return [f"  --> {source.name}:{place[0]}:{place[1]}", f"   | {text}", f"   | {marker}"]
+
+
+class QueryError(CqelsError):
+    """A query that cannot run exactly as written."""
+
+
+class DataError(CqelsError):
+    """Input data that cannot be read."""

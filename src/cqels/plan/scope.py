@@ -1,0 +1,132 @@
+"""Which variables a plan can bind, which it always binds, and which an expression reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cqels.lang.expressions import Exists, Expression, Var, walk
+from cqels.plan.algebra import (
+    Distinct,
+    Extend,
+    Filter,
+    Graph,
+    Group,
+    Join,
+    LeftJoin,
+    Minus,
+    OrderBy,
+    PathPattern,
+    Plan,
+    Project,
+    Sequence,
+    Service,
+    Slice,
+    Static,
+    Stream,
+    Triples,
+    Union,
+    Values,
+    expressions_of,
+    inputs_of,
+)
+
+
+def variables(plan: Plan) -> tuple[str, ...]:
+    """The variables that some solution of the plan can bind, hidden ones too, in the order in which they appear."""
+    return tuple(dict.fromkeys(_variables(plan)))
+
+
+def visible(plan: Plan) -> tuple[str, ...]:
+    """The variables in scope: those that `SELECT *` gives."""
+    return tuple(name for name in variables(plan) if not name.startswith("_:"))
+
+
+def _variables(plan: Plan) -> Iterable[str]:
+    match plan:
+        case Triples(patterns=patterns):
+            for triple in patterns:
+                yield from _names(triple.subject, triple.predicate, triple.object)
+        case PathPattern(subject=subject, object=target):
+            yield from _names(subject, target)
+        case Values(variables=names) | Project(variables=names):
+            yield from names
+        case Minus(left=left):
+            yield from _variables(left)
+        case Extend(input=inner, variable=name):
+            yield from _variables(inner)
+            yield name
+        case Graph(name=name, input=inner):
+            yield from _names(name)
+            yield from _variables(inner)
+        case Stream(sources=sources, input=inner, at=at):
+            yield from _names(*(source.stream for source in sources))
+            yield from _variables(inner)
+            if at is not None:
+                yield at
+        case Group(keys=keys, aggregates=aggregates):
+            yield from keys
+            yield from (name for name, _ in aggregates)
+        case _:
+            for child in inputs_of(plan):
+                yield from _variables(child)
+
+
+def _names(*nodes: object) -> Iterable[str]:
+    return (node.name for node in nodes if isinstance(node, Var))
+
+
+def certain(plan: Plan) -> frozenset[str]:
+    """The variables that every solution of the plan binds."""
+    match plan:
+        case Join(inputs=inputs):
+            return frozenset().union(*map(certain, inputs))
+        case Union(inputs=inputs):
+            return frozenset.intersection(*map(certain, inputs))
+        case LeftJoin(left=left) | Minus(left=left):
+            return certain(left)
+        case Sequence(left=left, right=right, optional=optional):
+            return certain(left) if optional else certain(left) | certain(right)
+        case Filter(input=inner) | Distinct(input=inner) | OrderBy(input=inner) | Slice(input=inner):
+            return certain(inner)
+        case Extend(input=inner) | Static(input=inner):
+            return certain(inner)  # the expression of an Extend may fail and leave its variable unbound
+        case Service(input=inner, silent=silent):
+            return frozenset() if silent else certain(inner)
+        case Values(variables=names, rows=rows):
+            return frozenset(name for place, name in enumerate(names) if all(row[place] is not None for row in rows))
+        case Project(input=inner, variables=names):
+            return certain(inner) & frozenset(names)
+        case Group(input=inner, keys=keys):
+            return certain(inner) & frozenset(keys)
+        case Graph(name=name, input=inner):
+            return certain(inner) | frozenset(_names(name))
+        case Stream(sources=sources, input=inner):
+            return certain(inner) | frozenset(_names(*(source.stream for source in sources)))
+        case _:
+            return frozenset(variables(plan))
+
+
+def reads(expression: Expression) -> frozenset[str]:
+    """The variables an expression looks at, those that a pattern of EXISTS shares with the outside too."""
+    found: set[str] = set()
+    for node in walk(expression):
+        match node:
+            case Var(name=name):
+                found.add(name)
+            case Exists(pattern=pattern):
+                found.update(mentioned(pattern))
+            case _:
+                pass
+    return frozenset(found)
+
+
+def mentioned(plan: Plan) -> frozenset[str]:
+    """Every variable that stands anywhere in a plan and is not hidden behind the projection of a sub-select."""
+    if isinstance(plan, Project):
+        return frozenset(plan.variables)
+    found = set(variables(plan))
+    for expression in expressions_of(plan):
+        found |= reads(expression)
+    for child in inputs_of(plan):
+        found |= mentioned(child)
+    return frozenset(found)

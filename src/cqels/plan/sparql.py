@@ -1,0 +1,379 @@
+"""A plan as one SPARQL query, so that a SPARQL engine can evaluate it.
+
+Every input of a node is written as a group of its own, so that scopes, multiplicities and errors are those of the
+plan whatever the text around it.  Where engines are known to stray from SPARQL (GRAPH with a variable around anything
+but plain patterns, paths of length zero at a term that the graph lacks), the text says the same in other words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pyoxigraph import BlankNode, Literal, NamedNode
+
+from cqels.lang.expressions import Exists, Expression, Var, walk
+from cqels.lang.syntax import Count
+from cqels.model.terms import Term
+from cqels.plan.algebra import (
+    Distinct,
+    Extend,
+    Filter,
+    Graph,
+    Group,
+    Join,
+    LeftJoin,
+    Minus,
+    Node,
+    OrderBy,
+    PathPattern,
+    Plan,
+    Project,
+    Service,
+    Slice,
+    Static,
+    Stream,
+    Triples,
+    Union,
+    Unit,
+    Values,
+    expressions_of,
+    walk_plan,
+)
+from cqels.plan.algebra import Sequence as Following
+from cqels.plan.scope import reads, variables, visible
+from cqels.plan.sparql_native import NativeWords, NotExpressible, Words
+from cqels.plan.sparql_opaque import Accumulation, Function, OpaqueWords, variables_in
+from cqels.plan.sparql_paths import matches_nowhere, path_text, repeats
+
+__all__ = ["NotExpressible", "OpaqueQuery", "Windows", "to_opaque_sparql", "to_sparql"]
+
+Windows: TypeAlias = Callable[[Stream], Sequence[tuple[NamedNode | None, NamedNode]]]
+"""The graphs that stand for a Stream's windows: one for each stream (with its IRI) that a variable ranges over,
+otherwise a single one (with None) in which all its sources and graphs are merged."""
+
+_NOTHING = "FILTER(false)"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueQuery:
+    """A text, the columns of its result, and the functions that have to be supplied to run it."""
+
+    text: str
+    columns: tuple[str, ...]
+    functions: tuple[Function, ...]
+    accumulations: tuple[Accumulation, ...]
+
+
+def to_sparql(plan: Plan, *, windows: Windows | None = None, named_graphs: Sequence[NamedNode] | None = None) -> str:
+    """The plan as plain SPARQL. Its columns are the plan's visible variables.
+
+    `named_graphs` are those that a variable of GRAPH ranges over; None leaves that to the one who evaluates the text.
+    """
+    return _Text(plan, NativeWords(), windows, named_graphs).query(plan)
+
+
+def to_opaque_sparql(
+    plan: Plan,
+    protect: Callable[[Term], Term],
+    *,
+    named_graphs: Sequence[NamedNode],
+    windows: Windows | None = None,
+) -> OpaqueQuery:
+    """The plan as SPARQL over protected terms, every expression a call of a function to be supplied."""
+    words = OpaqueWords(protect)
+    text = _Text(plan, words, windows, named_graphs).query(plan)
+    return OpaqueQuery(text, _columns(plan), tuple(words.functions), tuple(words.accumulations))
+
+
+def _columns(plan: Plan) -> tuple[str, ...]:
+    match plan:
+        case Slice(input=inner) | Distinct(input=inner):
+            return _columns(inner)
+        case Project(variables=names):
+            return names
+        case _:
+            return visible(plan)
+
+
+def _braces(text: str) -> str:
+    return f"{{ {text} }}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The place of an expression in the text of a plan."""
+
+    text: _Text
+    graph: NamedNode | None
+    input: Plan
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        return visible(self.input)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        # Variables added one after the other are computed for the same solution: BNODE("a") is one node in all of them.
+        base = self.input
+        while isinstance(base, Extend):
+            base = base.input
+        return visible(base)
+
+    def variable(self, name: str) -> str:
+        return self.text.variable(name)
+
+    def exists(self, node: Exists) -> str:
+        inner = self.text.pattern(node.pattern, self.graph)
+        if self.graph is not None:
+            inner = f"GRAPH {self.graph} {_braces(inner)}"
+        return f"{'NOT ' if node.negated else ''}EXISTS {_braces(inner)}"
+
+
+class _Text:
+    """The writer: `pattern` gives what stands between the braces of a group."""
+
+    def __init__(
+        self, plan: Plan, words: Words, windows: Windows | None, named_graphs: Sequence[NamedNode] | None
+    ) -> None:
+        self._words = words
+        self._windows = windows
+        self._named_graphs = named_graphs
+        self._hidden: dict[str, str] = {}
+        self._prefix = "hidden"
+        names = _names_in(plan)
+        while any(name.startswith(self._prefix) for name in names):
+            self._prefix += "_"
+
+    def variable(self, name: str) -> str:
+        if not name.startswith("_:"):
+            return f"?{name}"
+        return "?" + self._hidden.setdefault(name, f"{self._prefix}{len(self._hidden)}")
+
+    def _fresh(self) -> str:
+        return self.variable(f"_:new {len(self._hidden)}")
+
+    def _node(self, node: Node) -> str:
+        return self.variable(node.name) if isinstance(node, Var) else self._words.term(node)
+
+    def query(self, plan: Plan) -> str:
+        match plan:
+            case Slice() | Distinct() | Project() | OrderBy():
+                return self._select(plan, None, outermost=True)
+            case _:
+                return self._select(Project(plan, visible(plan)), None, outermost=True)
+
+    def pattern(self, plan: Plan, graph: NamedNode | None) -> str:
+        match plan:
+            case Unit():
+                return ""
+            case Triples():
+                return self._triples(plan)
+            case PathPattern():
+                return self._path(plan, graph)
+            case Values():
+                return self._values(plan)
+            case Join(inputs=inputs):
+                return " ".join(self._group(each, graph) for each in inputs)
+            case Union(inputs=inputs):
+                return " UNION ".join(self._group(each, graph) for each in inputs) or _NOTHING
+            case LeftJoin(left=left, right=right, condition=condition):
+                filters = "" if condition is None else self._filters(condition, Join((left, right)), graph)
+                return f"{self._group(left, graph)} OPTIONAL {_braces(self._group(right, graph) + filters)}"
+            case Minus(left=left, right=right):
+                return f"{self._group(left, graph)} MINUS {self._group(right, graph)}"
+            case Filter(input=inner, condition=condition):
+                return self._group(inner, graph) + self._filters(condition, inner, graph)
+            case Extend(input=inner, variable=name, expression=expression):
+                value = self._words.value(expression, _Here(self, graph, inner))
+                return f"{self._group(inner, graph)} BIND({value} AS {self.variable(name)})"
+            case Group():
+                return self._grouping(plan, graph)
+            case Slice() | Distinct() | Project():
+                return self._select(plan, graph)
+            case OrderBy(input=inner) | Static(input=inner):  # an order inside of a pattern is lost in any case
+                return self.pattern(inner, graph)
+            case Graph(name=NamedNode() as iri, input=inner):
+                return f"GRAPH {iri} {self._group(inner, iri)}"
+            case Graph(name=Var() as name, input=inner):
+                return self._any_graph(name, inner, graph)
+            case Stream():
+                return self._stream(plan)
+            case Service():
+                return self._service(plan, graph)
+            case Following():
+                raise NotExpressible("the order of events in time (SEQ, EQUALS) is not expressible in SPARQL")
+            case _:
+                raise NotExpressible(f"{type(plan).__name__} is not expressible in SPARQL")
+
+    def _group(self, plan: Plan, graph: NamedNode | None) -> str:
+        return _braces(self.pattern(plan, graph))
+
+    def _filters(self, condition: Expression, inner: Plan, graph: NamedNode | None) -> str:
+        here = _Here(self, graph, inner)
+        return "".join(f" FILTER({each})" for each in self._words.conditions(condition, here))
+
+    def _triples(self, plan: Triples) -> str:
+        if any(isinstance(each.subject, Literal) for each in plan.patterns):
+            return _NOTHING
+        return " ".join(
+            f"{self._node(each.subject)} {self._node(each.predicate)} {self._node(each.object)} ."
+            for each in plan.patterns
+        )
+
+    def _path(self, plan: PathPattern, graph: NamedNode | None) -> str:
+        subject, path, value = plan.subject, plan.path, plan.object
+        text = f"{self._node(subject)} {path_text(path)} {self._node(value)} ."
+        if isinstance(subject, Literal):  # no parser takes one as a subject, so walk the path backwards
+            other = self._node(value) if isinstance(value, Var) else self._fresh()
+            text = f"{other} ^{path_text(path)} {self._node(subject)} ."
+            if not isinstance(value, Var):
+                text += f" FILTER(SAMETERM({other}, {self._node(value)}))"
+        ends = [node for node in (subject, value) if not isinstance(node, Var)]
+        times = matches_nowhere(path, both=len(ends) == 2) if ends and ends[0] == ends[-1] else 0
+        if not times:
+            return text
+        return " UNION ".join([_braces(text)] + [_braces(self._standing_still(plan, ends[0]))] * times)
+
+    def _standing_still(self, plan: PathPattern, term: Term) -> str:
+        """The solution of a path of length zero at a term, provided that the graph does not have the term."""
+        named, one, other = self._words.term(term), self._fresh(), self._fresh()
+        edges = [] if isinstance(term, Literal) else [_braces(f"{named} {one} {other}")]
+        edges.append(_braces(f"{one} {other} {named}"))
+        bound = "".join(
+            f"VALUES {self.variable(node.name)} {_braces(named)} "
+            for node in (plan.subject, plan.object)
+            if isinstance(node, Var)
+        )
+        return f"{bound}FILTER(NOT EXISTS {_braces(' UNION '.join(edges))})"
+
+    def _values(self, plan: Values) -> str:
+        written = [self.variable(name) for name in plan.variables]
+        blank = {index for row in plan.rows for index, term in enumerate(row) if isinstance(term, BlankNode)}
+        selected = list(written)
+        if blank and self._words.blank is not None:  # VALUES has no blank nodes: write labels, make nodes of them
+            for index in blank:
+                written[index] = self._fresh()
+                selected[index] = f"({self._words.blank}({written[index]}) AS {selected[index]})"
+        rows = " ".join(
+            "(" + " ".join("UNDEF" if term is None else self._words.term(term) for term in row) + ")"
+            for row in plan.rows
+        )
+        table = f"VALUES ({' '.join(written)}) {_braces(rows)}"
+        return f"SELECT {' '.join(selected)} WHERE {_braces(table)}" if blank else table
+
+    def _grouping(self, plan: Group, graph: NamedNode | None) -> str:
+        inner = plan.input
+        if any(node.argument is None and node.distinct for _, node in plan.aggregates):
+            inner = Project(
+                inner, tuple(dict.fromkeys((*visible(inner), *plan.keys)))
+            )  # COUNT(DISTINCT *) sees no more
+        keys = [self.variable(name) for name in plan.keys]
+        items = list(keys)
+        for name, node in plan.aggregates:
+            written = self._words.aggregate(node, _Here(self, graph, plan.input))
+            items.append(f"({written} AS {self.variable(name)})")
+        if not items:
+            items.append(f"(COUNT(*) AS {self._fresh()})")
+        by = f" GROUP BY {' '.join(keys)}" if keys else ""
+        return f"SELECT {' '.join(items)} WHERE {self._group(inner, graph)}{by}"
+
+    def _select(self, plan: Plan, graph: NamedNode | None, *, outermost: bool = False) -> str:
+        """One SELECT for Slice, Distinct, Project and OrderBy, as far as they nest in the order SPARQL gives them."""
+        columns = [self.variable(name) for name in _columns(plan)] or [f"(1 AS {self._fresh()})"]
+        distinct = order = limits = ""
+        if isinstance(plan, Slice):
+            limits = f" OFFSET {plan.offset}" if plan.offset else ""
+            limits += "" if plan.limit is None else f" LIMIT {plan.limit}"
+            plan = plan.input
+        if isinstance(plan, Distinct):
+            distinct, plan = "DISTINCT ", plan.input
+        if isinstance(plan, Project):
+            plan = plan.input
+        if self._words.opaque and (limits or (outermost and isinstance(plan, OrderBy))):
+            raise NotExpressible("the order of exact values is not one that a SPARQL engine knows")
+        if isinstance(plan, OrderBy):
+            if limits or outermost:
+                order = " ORDER BY" + "".join(self._order_key(key, plan.input, graph) for key in plan.keys)
+            plan = plan.input
+        return f"SELECT {distinct}{' '.join(columns)} WHERE {self._group(plan, graph)}{order}{limits}"
+
+    def _order_key(self, key: tuple[Expression, bool], inner: Plan, graph: NamedNode | None) -> str:
+        expression, descending = key
+        return f" {'DESC' if descending else 'ASC'}({self._words.value(expression, _Here(self, graph, inner))})"
+
+    def _any_graph(self, name: Var, inner: Plan, graph: NamedNode | None) -> str:
+        variable = self.variable(name.name)
+        if self._named_graphs is None:
+            return f"GRAPH {variable} {self._group(inner, graph)}"
+        if _meets_every_graph(inner, name.name):
+            listed = " ".join(map(str, self._named_graphs))
+            return f"VALUES {variable} {_braces(listed)} GRAPH {variable} {self._group(inner, graph)}"
+        return self._each(name, [(iri, iri) for iri in self._named_graphs], inner)
+
+    def _stream(self, plan: Stream) -> str:
+        if plan.at is not None:
+            raise NotExpressible(f"AT ?{plan.at} asks for the time of stream elements, which SPARQL does not know")
+        if any(isinstance(source.window, Count) and source.window.by for source in plan.sources):
+            raise NotExpressible("a window of solutions (PARTITION BY) is not a graph")
+        if self._windows is None:
+            raise NotExpressible("a STREAM pattern needs the graphs that stand for its windows")
+        graphs = self._windows(plan)
+        stream = plan.sources[0].stream if plan.sources else None
+        if isinstance(stream, Var):
+            return self._each(stream, [(iri, graph) for iri, graph in graphs if iri is not None], plan.input)
+        return " ".join(f"GRAPH {graph} {self._group(plan.input, graph)}" for _, graph in graphs) or _NOTHING
+
+    def _each(self, name: Var, graphs: Sequence[tuple[NamedNode, NamedNode]], inner: Plan) -> str:
+        """The union over graphs, each with the IRI that the variable has there."""
+        return (
+            " UNION ".join(
+                _braces(
+                    f"VALUES {self.variable(name.name)} {_braces(str(iri))} "
+                    f"{_braces(f'GRAPH {graph} {self._group(inner, graph)}')}"
+                )
+                for iri, graph in graphs
+            )
+            or _NOTHING
+        )
+
+    def _service(self, plan: Service, graph: NamedNode | None) -> str:
+        if self._words.opaque:
+            raise NotExpressible("another endpoint does not know our functions")
+        return f"SERVICE {'SILENT ' if plan.silent else ''}{plan.endpoint} {self._group(plan.input, graph)}"
+
+
+def _names_in(plan: Plan) -> set[str]:
+    """Every name of a variable written anywhere in the plan, in scope or not."""
+    names: set[str] = set()
+    for node in walk_plan(plan):
+        names.update(variables(node))
+        for expression in expressions_of(node):
+            names.update(variables_in(expression))
+    return names
+
+
+def _has_exists(expression: Expression) -> bool:
+    return any(isinstance(node, Exists) for node in walk(expression))
+
+
+def _meets_every_graph(plan: Plan, name: str) -> bool:
+    """Whether each solution comes from a triple and nothing in the plan could notice that `name` is bound early."""
+    match plan:
+        case Triples():
+            return True
+        case PathPattern(path=path):
+            return not repeats(path)
+        case Union(inputs=inputs):
+            return all(_meets_every_graph(each, name) for each in inputs)
+        case Join(inputs=inputs):
+            others = [each for each in inputs if not isinstance(each, Unit | Values)]
+            return bool(others) and all(_meets_every_graph(each, name) for each in others)
+        case Filter(input=inner, condition=expression) | Extend(input=inner, expression=expression):
+            noticed = name in variables(inner) or name in reads(expression) or _has_exists(expression)
+            return not noticed and _meets_every_graph(inner, name)
+        case Static(input=inner):
+            return _meets_every_graph(inner, name)
+        case _:
+            return False

@@ -1,0 +1,115 @@
+"""Property paths, by the definitions of SPARQL 1.1 §18.4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cqels.lang.syntax import Choice, Inverse, Link, Negated, Path, Repeat, Steps
+from cqels.model.terms import Term, Triple
+from cqels.reference.graphs import StampedGraph
+from cqels.reference.solutions import NEVER, Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A pair of nodes that a path connects, with the newest stamp and the oldest time of the triples on the way."""
+
+    start: Term
+    end: Term
+    newest: Stamp = NEVER
+    oldest: int | None = None
+
+    def then(self, other: Walk) -> Walk:
+        return Walk(self.start, other.end, *_span((self, other)))
+
+    def reversed(self) -> Walk:
+        return Walk(self.end, self.start, self.newest, self.oldest)
+
+
+def _span(walks: Iterable[Walk]) -> tuple[Stamp, int | None]:
+    walks = list(walks)
+    oldest = [walk.oldest for walk in walks if walk.oldest is not None]
+    return max((walk.newest for walk in walks), default=NEVER), min(oldest, default=None)
+
+
+def walks(path: Path, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:
+    """The bag of pairs connected by the path; a given end restricts them."""
+    match path:
+        case Link(iri=iri):
+            yield from (_walk(graph, triple) for triple in graph.match(start, iri, end))
+        case Inverse(path=inner):
+            yield from (walk.reversed() for walk in walks(inner, graph, end, start))
+        case Steps(paths=(first,)):
+            yield from walks(first, graph, start, end)
+        case Steps(paths=(first, *rest)):
+            for walk in walks(first, graph, start, None):
+                for onward in walks(Steps(tuple(rest)), graph, walk.end, end):
+                    yield walk.then(onward)
+        case Choice(paths=paths):
+            for each in paths:
+                yield from walks(each, graph, start, end)
+        case Negated():
+            yield from _negated(path, graph, start, end)
+        case Repeat():
+            yield from _repeated(path, graph, start, end)
+
+
+def _walk(graph: StampedGraph, triple: Triple) -> Walk:
+    stamps = graph.stamps[triple]
+    return Walk(triple[0], triple[2], stamps[-1], stamps[-1][0]) if stamps else Walk(triple[0], triple[2])
+
+
+def _negated(path: Negated, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:
+    if path.forward or not path.backward:
+        for triple in graph.match(start, None, end):
+            if triple[1] not in path.forward:
+                yield _walk(graph, triple)
+    if path.backward:
+        for triple in graph.match(end, None, start):
+            if triple[1] not in path.backward:
+                yield _walk(graph, triple).reversed()
+
+
+def _repeated(path: Repeat, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:
+    """`?`, `*` and `+` give each pair once. Its elements are those of every way between the two."""
+    steps: dict[Term, list[Walk]] = {}
+    for step in walks(path.path, graph, None, None):
+        steps.setdefault(step.start, []).append(step)
+    nodes: list[Term] = graph.nodes()
+    for given in (start, end):
+        if given is not None and given not in nodes:
+            nodes.append(given)  # the empty path connects any term with itself, in the graph or not
+    for node in [start] if start is not None else nodes:
+        if start is None and end is not None and path.low == 0 and node == end and node not in graph.nodes():
+            yield Walk(node, node)
+            continue
+        yield from _from(node, path, steps, end)
+
+
+def _from(node: Term, path: Repeat, steps: dict[Term, list[Walk]], end: Term | None) -> Iterator[Walk]:
+    first = steps.get(node, [])
+    taken = [step for place in _reachable(node, steps) for step in steps.get(place, [])] if path.many else first
+    targets = dict.fromkeys(step.end for step in taken)
+    if path.low == 0:
+        targets = {node: None, **targets}
+    for target in targets:
+        if end is not None and target != end:
+            continue
+        if path.many:
+            used = [step for step in taken if target in _reachable(step.end, steps)]
+        else:
+            used = [step for step in taken if step.end == target]
+        yield Walk(node, target, *_span(used))
+
+
+def _reachable(node: Term, steps: dict[Term, list[Walk]]) -> dict[Term, None]:
+    """The nodes that any number of steps leads to, none included."""
+    found: dict[Term, None] = {node: None}
+    todo = [node]
+    while todo:
+        for step in steps.get(todo.pop(), []):
+            if step.end not in found:
+                found[step.end] = None
+                todo.append(step.end)
+    return found

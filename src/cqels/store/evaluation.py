@@ -1,0 +1,216 @@
+"""The solutions of a plan over graphs in Oxigraph.
+
+Patterns, joins and groups are Oxigraph's work, expressions are ours.  What SPARQL text cannot say exactly (an order
+with its ties, SERVICE) is evaluated first and put into the text as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyoxigraph
+from pyoxigraph import DefaultGraph, NamedNode
+
+from cqels.lang.expressions import Aggregate, Exists, Expression, Var, transform, walk
+from cqels.model.terms import Term, text_of
+from cqels.model.values import ExpressionError, order_key
+from cqels.plan.algebra import (
+    Distinct,
+    Extend,
+    Filter,
+    Graph,
+    Group,
+    Join,
+    LeftJoin,
+    OrderBy,
+    Plan,
+    Project,
+    Service,
+    Slice,
+    Stream,
+    Union,
+    Values,
+    map_inputs,
+    walk_plan,
+)
+from cqels.plan.functions import Context, evaluate
+from cqels.plan.scope import visible
+from cqels.plan.sparql import Windows, to_opaque_sparql
+from cqels.plan.sparql_opaque import variables_in
+from cqels.store.calls import Calls
+from cqels.store.exact import protect, reveal
+
+Row: TypeAlias = tuple[Term | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The dataset that a plan sees: its default graph (None: an empty one) and its named graphs.
+
+    The graphs of windows are there too, but a variable of GRAPH does not range over them.
+    """
+
+    default: NamedNode | DefaultGraph | None
+    named: tuple[NamedNode, ...]
+    windows: Windows | None = None
+    window_graphs: tuple[NamedNode, ...] = ()
+
+
+class Evaluation:
+    """One evaluation of plans over one state of the graphs."""
+
+    def __init__(
+        self,
+        graphs: pyoxigraph.Store,
+        view: View,
+        context: Context,
+        service: Callable[[Service], Values],
+    ) -> None:
+        self._graphs = graphs
+        self._view = view
+        self._context = context
+        self._service = service
+
+    def rows(self, plan: Plan, variables: tuple[str, ...], graph: NamedNode | None = None) -> Iterator[Row]:
+        """The values of some variables, in the plan's order where it has one; `graph` is the active graph."""
+        columns, rows = self._solve(plan, graph)
+        places = [columns.index(name) if name in columns else None for name in variables]
+        if places == list(range(len(columns))):
+            return rows
+        return (tuple(None if place is None else row[place] for place in places) for row in rows)
+
+    def _solve(self, plan: Plan, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
+        """Columns and rows. The nodes that make an order are walked here, what is below them is Oxigraph's."""
+        match plan:
+            case Slice(input=inner, offset=offset, limit=limit):
+                columns, rows = self._solve(inner, graph)
+                ordered = list(rows) if _is_ordered(inner) else sorted(rows, key=_texts)
+                return columns, iter(ordered[offset : None if limit is None else offset + limit])
+            case OrderBy():
+                return self._ordered(plan, graph)
+            case Project(input=inner, variables=variables) if _is_ordered(inner):
+                return variables, self.rows(inner, variables, graph)
+            case Distinct(input=inner) if _is_ordered(inner):
+                columns, rows = self._solve(inner, graph)
+                return columns, iter(dict.fromkeys(rows))
+            case _:
+                return self._run(self._settled(plan, graph), graph)
+
+    def _ordered(self, plan: OrderBy, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
+        inner, keys = plan.input, list[tuple[Expression, bool]]()
+        for expression, descending in plan.keys:
+            if any(isinstance(node, Exists) for node in walk(expression)):  # only the graphs can answer it
+                name = f"_:order{len(keys)}"
+                inner, expression = Extend(inner, name, expression), Var(name)
+            keys.append((expression, descending))
+        shown = visible(plan.input)
+        columns = tuple(dict.fromkeys((*shown, *(name for key, _ in keys for name in variables_in(key)))))
+        rows = list(self.rows(Project(inner, columns), columns, graph))
+        ties = [columns.index(name) for name in plan.ties or shown if name in columns]
+        rows.sort(key=lambda row: [text_of(row[place]) for place in ties])
+        context = replace(self._context, identity=shown)
+        for expression, descending in reversed(keys):  # sorting is stable, in reverse too: the last key is the weakest
+            decorated = [(order_key(_value(expression, columns, row, context)), row) for row in rows]
+            decorated.sort(key=lambda pair: pair[0], reverse=descending)
+            rows = [row for _, row in decorated]
+        return columns, iter(rows)
+
+    def _run(self, plan: Plan, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
+        if graph is not None:
+            plan = Graph(graph, plan)
+        view = self._view
+        query = to_opaque_sparql(plan, protect, named_graphs=view.named, windows=view.windows)
+        calls = Calls(query, self._context)
+        found = self._graphs.query(
+            query.text,
+            default_graph=[] if view.default is None else [view.default],
+            named_graphs=[*view.named, *view.window_graphs],
+            custom_functions=calls.functions,
+            custom_aggregate_functions=calls.aggregates,
+        )
+        assert isinstance(found, pyoxigraph.QuerySolutions)
+        return query.columns, _revealed(found, len(query.columns), calls)
+
+    def _settled(self, plan: Plan, graph: NamedNode | None) -> Plan:
+        """The plan with tables in place of what the text cannot say; `graph` is the active graph."""
+        match plan:
+            case Service():
+                return self._service(plan)
+            case Slice():
+                columns, rows = self._solve(plan, graph)
+                return Values(columns, tuple(rows))
+            case Graph(name=NamedNode() as name, input=inner):
+                return Graph(name, self._settled(inner, name))
+            case Graph(name=Var() as name, input=inner) if _has_slice(inner):
+                return self._each(name, [(iri, iri) for iri in self._view.named], inner)
+            case Stream(sources=sources, input=inner) if _has_slice(inner) and self._view.windows is not None:
+                stream = sources[0].stream if sources else None
+                return self._each(stream if isinstance(stream, Var) else None, self._view.windows(plan), inner)
+        below = map_inputs(plan, lambda each: self._settled(each, graph))
+        return _map_expressions(below, lambda each: self._settled_exists(each, graph))
+
+    def _each(self, name: Var | None, graphs: Sequence[tuple[NamedNode | None, NamedNode]], inner: Plan) -> Plan:
+        """A plan for each graph on its own, with the IRI that the variable has there."""
+        parts: list[Plan] = []
+        for iri, graph in graphs:
+            part: Plan = Graph(graph, self._settled(inner, graph))
+            parts.append(part if name is None else Join((Values((name.name,), ((iri,),)), part)))
+        return Union(tuple(parts))
+
+    def _settled_exists(self, expression: Expression, graph: NamedNode | None) -> Expression:
+        def settle(node: Expression) -> Expression:
+            return replace(node, pattern=self._settled(node.pattern, graph)) if isinstance(node, Exists) else node
+
+        return transform(expression, settle)
+
+
+def _map_expressions(plan: Plan, change: Callable[[Expression], Expression]) -> Plan:
+    match plan:
+        case Filter(condition=condition):
+            return replace(plan, condition=change(condition))
+        case LeftJoin(condition=condition) if condition is not None:
+            return replace(plan, condition=change(condition))
+        case Extend(expression=expression):
+            return replace(plan, expression=change(expression))
+        case Group(aggregates=aggregates):
+            changed = ((name, change(node)) for name, node in aggregates)
+            return replace(
+                plan, aggregates=tuple((name, node) for name, node in changed if isinstance(node, Aggregate))
+            )
+        case _:
+            return plan
+
+
+def _has_slice(plan: Plan) -> bool:
+    return any(isinstance(node, Slice) for node in walk_plan(plan))
+
+
+def _is_ordered(plan: Plan) -> bool:
+    match plan:
+        case OrderBy() | Slice():
+            return True
+        case Project(input=inner) | Distinct(input=inner):
+            return _is_ordered(inner)
+        case _:
+            return False
+
+
+def _texts(row: Row) -> list[str]:
+    return [text_of(term) for term in row]
+
+
+def _value(expression: Expression, columns: tuple[str, ...], row: Row, context: Context) -> Term | None:
+    solution = {name: term for name, term in zip(columns, row, strict=True) if term is not None}
+    try:
+        return evaluate(expression, solution, context)
+    except ExpressionError:
+        return None
+
+
+def _revealed(found: pyoxigraph.QuerySolutions, width: int, calls: Calls) -> Iterator[Row]:
+    for solution in found:
+        values = tuple(solution)[:width]  # a query without columns has one that means nothing
+        yield tuple(None if term is None else reveal(term) for term in values)
+    calls.check()

@@ -1,0 +1,352 @@
+"""Streams read from files: every format, what is rejected and why, and what is refused at once."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyoxigraph import BlankNode, Literal, NamedNode
+
+from cqels.io import Element, Rejected, declare, merge, read_stream
+from cqels.io.ntriples import parse_statements
+from cqels.model.errors import DataError
+from cqels.model.time import MILLISECOND, SECOND
+
+S = "http://ex.org/s"
+PROV = "<http://www.w3.org/ns/prov#generatedAtTime>"
+SUITES = Path(__file__).resolve().parents[2].parent / "shared" / "suites"
+
+
+class Reading:
+    """Writes a file and reads it as a stream."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rejected: list[Rejected] = []
+
+    def __call__(self, name: str, content: str | bytes, **options: Any) -> list[Element]:
+        path = self.folder / name
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return list(read_stream(declare(S, path, **options), self.rejected.append))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [str(item).removeprefix(str(self.folder)).lstrip("/") for item in self.rejected]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Reading:
+    return Reading(tmp_path)
+
+
+def shape(elements: list[Element]) -> list[tuple[int, int]]:
+    """Seconds and number of triples of each element."""
+    return [(element.time // SECOND, len(element.triples)) for element in elements]
+
+
+TIMED = """\
+<x:a> <x:p> "1" "0" .
+<x:a> <x:p> "2" "0"
+<x:b> <x:p> "3" "0"^^<http://www.w3.org/2001/XMLSchema#integer> . # comment
+
+# comment
+<x:b> <x:p> "4" 1000 .
+<x:b> <x:p> "5" "1970-01-01T00:00:01Z"^^<http://www.w3.org/2001/XMLSchema#dateTime> .
+"""
+
+
+@pytest.mark.parametrize(
+    ("element", "expected"),
+    [
+        (None, [(0, 1), (0, 1), (0, 1), (1, 1), (1, 1)]),
+        ("line", [(0, 1), (0, 1), (0, 1), (1, 1), (1, 1)]),
+        ("time", [(0, 3), (1, 2)]),
+        ("subject", [(0, 2), (0, 1), (1, 2)]),
+    ],
+)
+@pytest.mark.parametrize("name", ["s.nt", "s.nq", "s.n3t", "s.nt.gz"])
+def test_timed_ntriples(read: Reading, name: str, element: str | None, expected: list[tuple[int, int]]) -> None:
+    assert shape(read(name, TIMED, element=element)) == expected
+    assert read.reasons == []
+
+
+def test_unit(read: Reading) -> None:
+    (element,) = read("s.nt", '<x:a> <x:p> <x:b> "-2" .', unit="ns")
+    assert element == Element(S, -2, ((NamedNode("x:a"), NamedNode("x:p"), NamedNode("x:b")),))
+
+
+def test_a_line_may_hold_several_triples(read: Reading) -> None:
+    lines = '<x:a> <x:p> "1" . <x:b> <x:p> "2" . "1000" .\n<x:a> <x:p> "1" "2000" . <x:b> <x:p> "2" "2000" .\n'
+    assert shape(read("s.nt", lines, element="line")) == [(1, 2), (2, 2)]
+
+
+def test_terms() -> None:
+    line = r'_:a.b <x:\u00e9> "tab\t\"q\" \\ é"@en-GB <x:g> . <x:s><x:p>"1"^^<x:t>_:g.'
+    (first, graph), (second, blank) = parse_statements(line, "f_")
+    assert first == (BlankNode("f_a.b"), NamedNode("x:é"), Literal('tab\t"q" \\ é', language="en-GB"))
+    assert graph == NamedNode("x:g")
+    assert second == (NamedNode("x:s"), NamedNode("x:p"), Literal("1", datatype=NamedNode("x:t")))
+    assert blank == BlankNode("f_g")
+
+
+def test_blank_nodes_belong_to_their_file(read: Reading, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    read("d/1.nt", '_:x <x:p> "1" "0" .\n_:x <x:p> "2" "1000" .\n')
+    read("d/2.nt", '_:x <x:p> "3" "2000" .\n')
+    first, second, third = read_stream(declare(S, tmp_path / "d"), read.rejected.append)
+    assert first.triples[0][0] == second.triples[0][0] != third.triples[0][0]
+
+
+def test_malformed_lines_are_rejected_and_reading_goes_on(read: Reading) -> None:
+    lines = [
+        '<x:a> <x:p> "1" "0" .',
+        '<x:a> "p" "1" "0" .',
+        '<x:a> <x:p> "1 "0" .',
+        '<x:a> <x:p> "1" .',
+        '<x:a> <x:p> "1" "soon" .',
+        '<x:a> <x:p> "1" <x:g> .',
+        '<a> <x:p> "1" "0" .',
+        '<x:a> <x:p> "1" "0" . <x:a> <x:p> "1" "1" .',
+        '"0" .',
+        '<x:a> <x:p> "\\q" "0" .',
+    ]
+    content = "\n".join(lines).encode() + b'\n<x:a> <x:p> "\xff" "0" .\n<x:a> <x:p> "1" "1000" .\n'
+    assert shape(read("s.nt", content)) == [(0, 1), (1, 1)]
+    assert read.reasons == [
+        "s.nt:2: expected a predicate, which is an IRI, at column 7",
+        "s.nt:3: expected the end of the statement, at column 18",
+        "s.nt:4: the line has no timestamp",
+        's.nt:5: the timestamp "soon" is neither a dateTime nor an integer',
+        "s.nt:6: the fourth term is a graph, where the lines before have a time",
+        "s.nt:7: no scheme found in an absolute IRI",
+        "s.nt:8: the line has two timestamps",
+        "s.nt:9: the line has no triple",
+        "s.nt:10: unexpected escape character '\\q'",
+        "s.nt:11: the text is not UTF-8",
+    ]
+
+
+def test_a_malformed_line_costs_the_elements_it_may_belong_to(read: Reading) -> None:
+    lines = [f'<x:a> <x:p> "{n}" "{time}000" .' for time in range(5) for n in range(2)]
+    within = [*lines[:3], "?", *lines[3:]]
+    assert shape(read("s.nt", "\n".join(within), element="time")) == [(0, 2), (2, 2), (3, 2), (4, 2)]
+    between = [*lines[:4], "?", *lines[4:]]
+    assert shape(read("s.nt", "\n".join(between), element="time")) == [(0, 2), (3, 2), (4, 2)]
+    assert shape(read("s.nt", "\n".join([*lines, "?"]), element="time")) == [(0, 2), (1, 2), (2, 2), (3, 2)]
+    assert [item.text for item in read.rejected[:2]] == ["?", "\n".join(lines[2:4])]
+
+
+def test_plain_ntriples_with_a_time_predicate(read: Reading) -> None:
+    plain = '<x:a> <x:p> "1" .\n<x:a> <x:t> "1000" .\n<x:b> <x:t> "2000" .\n<x:b> <x:p> "1" .\n<x:c> <x:p> "1" .\n'
+    assert shape(read("s.nt", plain, time="x:t")) == [(1, 2), (2, 2)]
+    assert read.reasons == ["s.nt:5: the element has no timestamp"]
+    read.rejected.clear()
+    assert shape(read("s.nt", '<x:a> <x:p> "1" . <x:b> <x:t> "1000" .\n' + plain, time="x:t", element="line")) == [
+        (1, 2),
+        (1, 1),
+        (2, 1),
+    ]
+    assert len(read.rejected) == 3
+
+
+def test_quads_are_elements_by_graph(read: Reading) -> None:
+    quads = [
+        f'<x:g1> {PROV} "1000" .',  # before the graph
+        '<x:a> <x:p> "1" <x:g1> .',
+        '<x:b> <x:p> "1" <x:g1> .',
+        '<x:a> <x:p> "2" _:g2 .',
+        f'_:g2 {PROV} "2000" .',  # directly after it
+        f'<x:g3> {PROV} "3000" <x:g3> .',  # in the graph itself
+        '<x:a> <x:p> "3" <x:g3> .',
+        '<x:a> <x:p> "4" <x:g4> .',  # nowhere
+        '<x:a> <x:p> "5" .',  # in no graph
+        f'<x:g9> {PROV} "9000" .',
+        f'<x:g3> {PROV} "4000" .',  # a graph may come again
+        '<x:a> <x:p> "6" <x:g3> .',
+    ]
+    assert shape(read("s.nq", "\n".join(quads))) == [(1, 2), (2, 1), (3, 2), (4, 1)]
+    assert read.reasons == [
+        f"s.nq:9: the statement is in no graph and is not the {PROV} of one",
+        "s.nq:8: the element has no timestamp",
+        "s.nq:10: the graph of this timestamp does not follow",
+    ]
+
+
+def test_quads_with_a_declared_predicate(read: Reading) -> None:
+    quads = '<x:a> <x:p> "1" <x:g1> .\n<x:a> <x:t> "1000" <x:g1> .\n<x:a> <x:t> "2000" <x:g2> .\n?\n<x:b> <x:t> "3000" <x:g3> .'
+    assert shape(read("s.nq", quads, time="x:t")) == [(1, 2)]
+    assert len(read.rejected) == 3  # the line, and the graphs on both sides of it
+
+
+def test_trig(read: Reading) -> None:
+    text = f"""@prefix x: <x:> .
+    x:g1 {PROV} "1000" .  x:g1 {{ x:a x:p _:n . _:n x:p 2 }}
+    x:g2 {{ x:a x:p _:n . x:g2 {PROV} "2000" }}"""
+    first, second = read("s.trig", text)
+    assert shape([first, second]) == [(1, 2), (2, 2)]
+    assert first.triples[0][2] == first.triples[1][0] == second.triples[0][2]
+
+
+def test_trig_goes_on_after_a_fault(read: Reading) -> None:
+    graphs = [f'<x:g{n}> {{ <x:a> <x:p> {n} . <x:g{n}> {PROV} "{n}000" }}' for n in range(6)]
+    graphs[2] = graphs[2].replace("<x:a>", "y:a")
+    elements = read("s.trig", "\n".join(graphs))
+    assert {0, 5} <= {time for time, _ in shape(elements)} <= {0, 3, 4, 5}
+    assert all(len(element.triples) == 2 for element in elements)
+    assert read.reasons[0] == "s.trig:3: the prefix y: has not been declared"
+
+
+def test_turtle_documents_and_lines(read: Reading, tmp_path: Path) -> None:
+    document = '@prefix : <x:> .\n:a :p [ :q 1 ] ;\n :t "1000" .'
+    assert shape(read("s.ttl", document, time="x:t")) == [(1, 3)]
+    lines = "@prefix : <x:> .\n# comment\n:a :p [] ; :t 1000 .\n:a :p y:b .\n:a :p 1 .\n:a :p _:b ; :t 2000 .\n"
+    first, second = read("lines.ttl", lines, time="x:t", element="line")
+    assert shape([first, second]) == [(1, 2), (2, 2)]
+    assert first.triples[0][2] != second.triples[0][2]
+    assert read.reasons == [
+        "lines.ttl:4: the prefix y: has not been declared",
+        "lines.ttl:5: the element has no timestamp",
+    ]
+    again = list(read_stream(declare(S, tmp_path / "lines.ttl", time="x:t", element="line"), read.rejected.append))
+    assert again == [first, second]  # blank nodes are named the same in every run
+
+
+def test_json_ld(read: Reading) -> None:
+    document = '{"@id": "x:a", "x:p": 1, "x:t": "1000"}'
+    assert shape(read("s.jsonld", document, time="x:t")) == [(1, 2)]
+    assert shape(read("s.jsonld", f'{document}\n{{"a":\n{document}\n', time="x:t", element="line")) == [(1, 2), (1, 2)]
+    assert read.reasons == ["s.jsonld:2: unexpected end of file, a value was expected"]
+    graph = '{"@id": "x:g", "@graph": [{"@id": "x:a", "x:p": 1}], "http://www.w3.org/ns/prov#generatedAtTime": "1000"}'
+    assert shape(read("g.jsonld", graph, element="graph")) == [(1, 1)]
+
+
+TEMPLATE = """
+subject = "ex:trip/{id}"
+[prefixes]
+ex = "http://ex.org/"
+[time]
+column = "pickup"
+[predicates]
+a = { iri = "ex:Trip" }
+"ex:fare" = { column = "fare", datatype = "xsd:decimal" }
+"ex:driver" = { iri = "http://ex.org/driver/{driver}" }
+"ex:label" = { text = "trip {id}", language = "en" }
+"""
+
+
+def test_csv_is_lifted(read: Reading, tmp_path: Path) -> None:
+    template = tmp_path / "trip.toml"
+    template.write_text(TEMPLATE)
+    rows = 'id,pickup,fare,driver\r\n1,2013-01-01 00:00:00,2.50,"A, B"\r\n2,1000,,\r\n3,1000\r\n,1000,1,1\r\n4,soon,1,1\r\n'
+    first, second = read("s.csv", rows, template=str(template))
+    ex = "http://ex.org/"
+    assert [(str(p).removeprefix(f"<{ex}"), o) for _, p, o in first.triples[1:]] == [
+        ("fare>", Literal("2.50", datatype=NamedNode("http://www.w3.org/2001/XMLSchema#decimal"))),
+        ("driver>", NamedNode(ex + "driver/A%2C%20B")),
+        ("label>", Literal("trip 1", language="en")),
+    ]
+    assert first.triples[0][0] == NamedNode(ex + "trip/1")
+    assert shape([second]) == [(1, 2)]
+    assert read.reasons == [
+        "s.csv:4: the record has 2 columns, the header has 4",
+        "s.csv:5: the record has no value for the subject",
+        "s.csv:6: the timestamp 'soon' is neither a dateTime nor an integer",
+    ]
+    with pytest.raises(DataError, match="the file has no column 'driver'"):
+        read("t.csv", "id,pickup,fare\n", template=template)
+
+
+def test_json_lines_are_lifted(read: Reading, tmp_path: Path) -> None:
+    template = tmp_path / "trip.toml"
+    template.write_text(
+        'subject = "x:{id}"\n[time]\ncolumn = "at.day"\nformat = "%d/%m/%Y"\n[predicates]\n"x:p" = "v"\n"x:q" = "w"\n'
+    )
+    lines = '{"id": 1, "at": {"day": "02/01/1970"}, "v": true, "w": 1.5}\n[]\n{"id": 2\n{"id": 2, "at": {"day": "1"}}\n'
+    (element,) = read("s.jsonl", lines, template=template)
+    assert element.time == 86_400 * SECOND
+    assert [str(o) for _, _, o in element.triples] == [
+        '"true"^^<http://www.w3.org/2001/XMLSchema#boolean>',
+        '"1.5"^^<http://www.w3.org/2001/XMLSchema#double>',
+    ]
+    assert len(read.rejected) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("s.ttl", "", {}, "stream <http://ex.org/s> has no time"),
+        ("s.jsonld", "{}", {"element": "line"}, "has no time"),
+        ("s.csv", "", {}, "nothing says how the records"),
+        ("s.txt", "", {}, "extension does not tell its format"),
+        ("s.ttl", "", {"element": "subject", "time": "x:t"}, "element=subject does not fit the format turtle"),
+        ("s.nt", "<x:a> <x:p> <x:b> .", {}, "a triple without a timestamp"),
+        ("s.nt", '<x:a> <x:p> <x:b> "0" .', {"time": "x:t"}, "the lines end with their time"),
+        ("s.nq", "<x:a> <x:p> <x:b> <x:g> .", {"element": "time"}, "element=time does not fit N-Quads"),
+        ("s.nt", "<x:a> <x:p> <x:b> .", {"element": "time", "time": "x:t"}, "element=time needs lines"),
+        ("s.gz", b"", {"format": "nt", "path": "none"}, "stream option 'path' does not exist"),
+    ],
+)
+def test_declarations_that_give_no_element_are_refused(
+    read: Reading, name: str, content: str | bytes, options: dict[str, str], message: str
+) -> None:
+    if "path" in options:
+        pytest.skip("covered by the declaration's own tests")
+    with pytest.raises(DataError, match=message) as caught:
+        read(name, content, **options)
+    assert caught.value.hint
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no file at"):
+        read_stream(declare(S, tmp_path / "none.nt"), lambda _: None)
+    broken = tmp_path / "s.nt.gz"
+    for content in (b"not gzip", gzip.compress(TIMED.encode() * 50)[:-20]):
+        broken.write_bytes(content)
+        with pytest.raises(DataError, match="the file cannot be read"):
+            list(read_stream(declare(S, broken), lambda _: None))
+
+
+def test_globs_and_directories_are_read_in_order_and_lazily(read: Reading, tmp_path: Path) -> None:
+    for number in (2, 0, 1):
+        read(f"{number}.nt", f'<x:a> <x:p> "1" "{number}000" .\n')
+    assert shape(list(read_stream(declare(S, tmp_path / "*.nt"), read.rejected.append))) == [(0, 1), (1, 1), (2, 1)]
+    elements = read_stream(declare(S, tmp_path), read.rejected.append)
+    next(elements)
+    (tmp_path / "1.nt").write_text('<x:a> <x:p> "1" "7000" .\n')
+    assert shape(list(elements)) == [(7, 1), (2, 1)]
+
+
+def test_merge_keeps_each_streams_order() -> None:
+    def stream(name: str, *times: int) -> Iterator[Element]:
+        return iter([Element(name, time, ()) for time in times])
+
+    merged = merge([stream("b", 1, 5, 2), stream("a", 1, 3, 6), stream("c")])
+    assert [(e.stream, e.time) for e in merged] == [("b", 1), ("a", 1), ("a", 3), ("b", 5), ("b", 2), ("a", 6)]
+
+
+def test_csrbench() -> None:
+    path = SUITES / "csrbench" / "stream.n3t"
+    if not path.exists():
+        pytest.skip("the suites are not here")
+    rejected: list[Rejected] = []
+    lines = list(read_stream(declare(S, path), rejected.append))
+    seconds = list(read_stream(declare(S, path, element="time"), rejected.append))
+    assert (len(lines), rejected) == (15_188, [])
+    assert [triple for element in seconds for triple in element.triples] == [e.triples[0] for e in lines]
+    assert (seconds[0].time, len(seconds[0].triples), seconds[1].time) == (0, 226, SECOND)
+
+
+def test_dahcc() -> None:
+    path = SUITES / "dahcc" / "participant1.ttl"
+    if not path.exists():
+        pytest.skip("the suites are not here")
+    rejected: list[Rejected] = []
+    time = "<https://saref.etsi.org/core/hasTimestamp>"
+    turtle = list(read_stream(declare(S, path, element="line", time=time), rejected.append))
+    ntriples = list(read_stream(declare(S, path, element="line", time=time, format="nt"), rejected.append))
+    assert rejected == []
+    assert turtle == ntriples
+    assert {len(element.triples) for element in turtle} == {6}
+    assert turtle[1].time - turtle[0].time == 16 * MILLISECOND
