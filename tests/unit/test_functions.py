@@ -17,7 +17,7 @@ from cqels.plan.functions import Context, arity, evaluate, holds, supported
 from cqels.plan.functions.evaluation import OPERATORS, PLAIN
 
 BASE = "http://base.org/x/y"
-CONTEXT = Context(base=BASE)
+CONTEXT = Context()
 ERROR = Var("unbound")
 
 
@@ -107,6 +107,14 @@ def test_holds_takes_an_error_for_false() -> None:
     assert not holds(call("NOT", ERROR), {}, CONTEXT)
 
 
+def test_long_chain() -> None:
+    chain = call("EQ", Var("x"), -1)
+    for number in range(2000):
+        chain = call("OR", chain, call("EQ", Var("x"), number))
+    assert value(chain, {"x": integer(1999)}) == T
+    assert value(chain, {"x": integer(2000)}) == F
+
+
 def test_lazy_forms() -> None:
     assert value(call("IF", True, 1, ERROR)) == integer(1)
     assert value(call("IF", ERROR, 1, 1)) is None
@@ -135,7 +143,9 @@ def test_lazy_forms() -> None:
         (call("ISBLANK", BlankNode("a")), T),
         (call("SAMETERM", typed("1", "integer"), typed("01", "integer")), F),
         (call("EQ", typed("1", "integer"), typed("01", "integer")), T),
-        (call("IRI", "../z?q"), NamedNode("http://base.org/z?q")),
+        (call("RESOLVE", "../z?q", NamedNode(BASE)), NamedNode("http://base.org/z?q")),
+        (call("RESOLVE", NamedNode("urn:x"), NamedNode(BASE)), NamedNode("urn:x")),
+        (call("IRI", "../z?q"), None),
         (call("URI", "urn:x"), NamedNode("urn:x")),
         (call("IRI", "a b"), None),
         (call("IRI", en("a")), None),
@@ -284,18 +294,9 @@ def test_regex(text: str, pattern: str, flags: str, expected: bool) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["[", "(", ")", "a**", "a++", "*a", "a{,2}", "{", "a{3,2}", r"\b", "(?=a)", "(?i)a", r"(a\1)", r"\2(a)(b)"]
-    + [
-        "[]",
-        "[b-a]",
-        r"[a-\d]",
-        "[a-z-[b]c]",
-        "a]",
-        r"\p{Xx}",
-        r"\p{IsNowhere}",
-        "a\\",
-        "[a",
-        "a{99999999999999999999}",
+    [
+        *("[", "(", ")", "a**", "a++", "*a", "a{,2}", "{", "a{3,2}", r"\b", "(?=a)", "(?i)a", r"(a\1)", r"\2(a)(b)"),
+        *("[]", "[b-a]", r"[a-\d]", "[a-z-[b]c]", "a]", "[a", r"\p{Xx}", r"\p{IsNowhere}", "a\\", f"a{{{10**20}}}"),
     ],
 )
 def test_pattern_that_is_none(pattern: str) -> None:
@@ -348,7 +349,7 @@ def test_time_is_the_tick_s() -> None:
 
 def test_timestamp_asks_the_engine() -> None:
     times = {(EX, EX, integer(1)): 10**9}
-    context = Context(timestamp=lambda *triple: times.get(triple))  # type: ignore[arg-type]
+    context = Context(timestamp=lambda *triple: times.get(triple))
     assert value(call("TIMESTAMP", EX, EX, 1), context=context) == typed("1970-01-01T00:00:01Z", "dateTime")
     assert value(call("TIMESTAMP", EX, EX, 2), context=context) is None
     assert value(call("TIMESTAMP", EX, EX, 1)) is None
@@ -502,10 +503,12 @@ def test_same_as_oxigraph(name: str) -> None:
     answers = Store().query(query, base_iri=BASE)
     assert isinstance(answers, QuerySolutions)
     expression = Call(name, tuple(Var(variable) for variable in variables))
+    if name == "IRI":
+        expression = call("RESOLVE", Var("a"), NamedNode(BASE))
     different = []
     for row, answer in zip(rows, answers, strict=True):
         bindings = {variable: term for variable, term in zip(variables, row, strict=True) if term is not None}
         ours, theirs = value(expression, bindings), answer["r"]
-        if not same(ours, theirs):  # type: ignore[arg-type]
+        if not same(ours, theirs):
             different.append(f"{name}{row}: ours {ours}, Oxigraph's {theirs}")
     assert different == []

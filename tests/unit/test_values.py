@@ -509,7 +509,8 @@ def test_order_of_the_classes() -> None:
         ILL_FORMED,
     ]
     assert [order(a, b) for a, b in pairwise(ascending)] == [-1] * (len(ascending) - 1)
-    assert sorted(ascending[::-1], key=order_key) == ascending
+    shuffled = ascending[::-1]
+    assert sorted(shuffled, key=order_key) == ascending
     assert order(BlankNode("a"), BlankNode("b")) == 0
     assert order(typed("1", "integer"), typed("1.0", "decimal")) == 0
 

@@ -65,7 +65,6 @@ def _graph_pieces(
 ) -> Iterator[Piece | Gap]:
     # Labels keep their text behind the file's scope: a table of labels would grow with the stream.
     names = _PrefixedBlankNodes(blank_scope(declaration, path))
-    fault: int | None = None
     with open_bytes(path) as file:
         parser = parse(file, format, base_iri=declaration.iri)
         while True:
@@ -77,13 +76,12 @@ def _graph_pieces(
                 graph = None if isinstance(quad.graph_name, DefaultGraph) else names.resource(quad.graph_name)
                 yield Piece(graph, None, (names.triple(triple_of(quad)),), str(path), f"{quad} .")
             except (ValueError, SyntaxError) as error:
-                line = error.lineno if isinstance(error, SyntaxError) else None
-                place = f"{path}:{line}" if line else str(path)
-                reject(Rejected(declaration.iri, place, reason_of(error), ""))
+                place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
+                # After a fault the parser may take the rest of a graph for statements of the default graph.
+                reason = f"{reason_of(error)}; the rest of the file cannot be read"
+                reject(Rejected(declaration.iri, place, reason, ""))
                 yield Gap()
-                if line is None or line == fault:  # the parser does not come past the fault, it would give it for ever
-                    return
-                fault = line
+                return
 
 
 def _element(declaration: StreamDeclaration, quads: Iterable[Quad], scope: str) -> Element:

@@ -72,13 +72,7 @@ def reading(path: Path) -> Iterator[None]:
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """The lines with their numbers, from 1. A byte that is not UTF-8 becomes a lone surrogate, which no term accepts,
     so that it costs its line and not the file."""
-    with open_bytes(path) as file:
-        number = 0
-        while True:
-            with reading(path):
-                line = file.readline()
-            if not line:
-                return
-            number += 1
+    with open_bytes(path) as file, reading(path):
+        for number, line in enumerate(file, 1):
             text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
             yield number, text.removeprefix("\ufeff") if number == 1 else text

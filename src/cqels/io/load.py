@@ -38,20 +38,14 @@ def read_graph(path: str | Path, graph: NamedNode | None = None) -> Iterator[Qua
 
 
 def _quads(path: Path, format: RdfFormat, graph: NamedNode | None) -> Iterator[Quad]:
-    with open_bytes(path) as file:
-        parser = parse(file, format, base_iri=path.resolve().as_uri(), rename_blank_nodes=True)
-        while True:
-            try:
-                with reading(path):
-                    quad = next(parser, None)
-                if quad is None:
-                    return
+    with open_bytes(path) as file, reading(path):
+        try:
+            for quad in parse(file, format, base_iri=path.resolve().as_uri(), rename_blank_nodes=True):
                 triple = triple_of(quad)
-            except (ValueError, SyntaxError) as error:
-                raise _data_error(path, error) from None
-            if graph is not None and isinstance(quad.graph_name, DefaultGraph):
-                quad = Quad(*triple, graph)
-            yield quad
+                default = isinstance(quad.graph_name, DefaultGraph)
+                yield Quad(*triple, graph) if graph is not None and default else quad
+        except (ValueError, SyntaxError) as error:
+            raise _data_error(path, error) from None
 
 
 def _data_error(path: Path, error: ValueError | SyntaxError) -> DataError:

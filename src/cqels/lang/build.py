@@ -385,7 +385,7 @@ class Builder(ExpressionBuilder, WindowBuilder):
         token = cast(Token, tree.children[0])
         if token.type == "ANON":
             return self._new_blank()
-        label = str(token)[2:]
+        label = self._name(str(token)[2:], span_of(token))
         if self._template:
             return BlankNode(_label_text("_:" + label))
         if self._labels.setdefault(label, self._block) != self._block:

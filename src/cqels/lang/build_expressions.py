@@ -105,6 +105,9 @@ class ExpressionBuilder(TermBuilder):
             raise QueryError("BOUND asks about a variable", span=span_of(trees(tree)[0]))
         if name in _TIME_OF_SOLUTION:
             self.used.add("interval")
+        if name in ("IRI", "URI") and self.base is not None:
+            base = Constant(self._named(self.base, span_of(tree)))
+            return Call("RESOLVE", (*args, base), span_of(tree))
         return Call(name, args, span_of(tree))
 
     def _function(self, tree: Branch) -> Expression:

@@ -9,6 +9,7 @@ from lark import Token
 from pyoxigraph import Literal, NamedNode
 
 from cqels.lang.expressions import Var
+from cqels.lang.names import wrong_character
 from cqels.lang.trees import Branch, span_of, trees
 from cqels.model.errors import QueryError, Span
 from cqels.model.iri import resolve
@@ -27,7 +28,13 @@ class TermBuilder:
         self.used: set[str] = set()
 
     def var(self, tree: Branch) -> Var:
-        return Var(str(tree.children[0])[1:], span_of(tree))
+        return Var(self._name(str(tree.children[0])[1:], span_of(tree)), span_of(tree))
+
+    def _name(self, name: str, span: Span) -> str:
+        wrong = wrong_character(name)
+        if wrong is not None:
+            raise QueryError(f"a name cannot have the character {wrong!r} (U+{ord(wrong):04X}) here", span=span)
+        return name
 
     def var_or_iri(self, tree: Branch) -> Var | NamedNode:
         return self.var(tree) if tree.data == "var" else self.iri(tree)
@@ -39,7 +46,7 @@ class TermBuilder:
         text, span = str(token), span_of(token)
         if token.type == "IRIREF":
             return self._named(self._resolved(text[1:-1], span), span)
-        prefix, local = text.split(":", 1)
+        prefix, local = (self._name(part, span) for part in text.split(":", 1))
         if prefix not in self.prefixes:
             known = ", ".join(f"{name}:" for name in self.prefixes if name != "cq")
             raise QueryError(

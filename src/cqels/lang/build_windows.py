@@ -113,4 +113,4 @@ class WindowBuilder(TermBuilder):
         scaled = int(found[1] + fraction) * unit
         if scaled % 10 ** len(fraction):
             raise QueryError(f"{text} is finer than a nanosecond", span=span_of(token))
-        return scaled // 10 ** len(fraction)
+        return scaled // int(10 ** len(fraction))

@@ -9,11 +9,13 @@ import tempfile
 from importlib import metadata, resources
 from pathlib import Path
 
+from cqels.lang.names import CLASSES
+
 
 def grammar_cache() -> str | bool:
     """A file in the user's cache directory, named by the grammar's content; False when no place can be written."""
     grammar = resources.files("cqels.lang").joinpath("grammar.lark").read_bytes()
-    stamp = hashlib.sha256(grammar + metadata.version("lark").encode()).hexdigest()[:16]
+    stamp = hashlib.sha256(repr(CLASSES).encode() + grammar + metadata.version("lark").encode()).hexdigest()[:16]
     home = os.environ.get("XDG_CACHE_HOME")
     for folder in (Path(home) / "cqels" if home else _user_folder(), _temporary_folder()):
         if folder is None:

@@ -42,6 +42,7 @@ class Call:
 
     Operators: OR AND NOT EQ NE LT GT LE GE IN NOT_IN ADD SUBTRACT MULTIPLY DIVIDE NEGATE PLUS.
     `IN` and `NOT_IN` have the tested expression first, the list after it.
+    RESOLVE(x, <base>) is the `IRI(x)` of a query that has a base.
     Time: TIMESTAMP(s, p, o), GETSTARTTIME, GETENDTIME, GETDURATION, and cq:now by its IRI.
     """
 
@@ -88,6 +89,11 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in children(expression):
         yield from walk(child)
+
+
+def calls(expression: Expression) -> set[str]:
+    """The names of all functions and operators called in an expression, not inside EXISTS."""
+    return {node.name for node in walk(expression) if isinstance(node, Call)}
 
 
 def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:

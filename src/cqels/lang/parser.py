@@ -13,18 +13,11 @@ from cqels.lang import syntax
 from cqels.lang.build import Builder
 from cqels.lang.cache import grammar_cache
 from cqels.lang.dialects import detect
+from cqels.lang.names import CLASSES
 from cqels.model.errors import CqelsError, QueryError, Source, Span
 
 MAX_LENGTH = 500_000
 """Characters in one query. A longer text is a mistake (a data file, a loop that built it), and is told so at once."""
-
-_BASE = (
-    r"A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u02FF\u0370-\u037D\u037F-\u1FFF\u200C-\u200D\u2070-\u218F"
-    r"\u2C00-\u2FEF\u3001-\uD7FF\uF900-\uFDCF\uFDF0-\uFFFD\U00010000-\U000EFFFF"
-)
-_VAR = rf"{_BASE}_0-9\u00B7\u0300-\u036F\u203F-\u2040"
-_CLASSES = {"PNB": _BASE, "PNU": _BASE + "_", "PNC": _VAR + r"\-", "PNV": _VAR}
-"""Character classes of SPARQL's names, written by these names in grammar.lark."""
 
 _ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})")
 
@@ -57,8 +50,8 @@ def parse_update(text: str, *, name: str = "<update>", base: str | None = None) 
 @cache
 def _lark() -> Lark:
     grammar = resources.files("cqels.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
-    for short, characters in _CLASSES.items():
-        grammar = grammar.replace(short, characters)
+    for name, characters in CLASSES.items():
+        grammar = grammar.replace(name, characters)
     return Lark(
         grammar,
         parser="lalr",
@@ -140,7 +133,7 @@ _WORDS = {
 
 
 def _syntax_error(error: UnexpectedInput, source: Source) -> QueryError:
-    offset = error.pos_in_stream if error.pos_in_stream is not None and error.pos_in_stream >= 0 else len(source.text)
+    offset = len(source.text) if error.pos_in_stream is None else error.pos_in_stream
     expected: set[str] = set()
     match error:
         case UnexpectedToken(token=token) if token.type == "$END":

@@ -28,7 +28,7 @@ from cqels.model.values import (
     compare,
     compare_values,
     equal,
-    order_key,
+    order,
     value_key,
     value_of,
     values_equal,
@@ -40,6 +40,8 @@ _FIRST_ENTRIES: Final = 64
 _FIRST_BYTES: Final = 4096
 _DISTINCT: Final = frozenset({Tag.IRI, Tag.BLANK, Tag.LANG_STRING})
 """Terms of these tags are equal to no other term, whatever that is."""
+_WHOLE: Final = frozenset({Tag.BOOLEAN, Tag.INTEGER, Tag.DECIMAL, Tag.DATE_TIME, Tag.DATE_TIME_LOCAL})
+"""Registers with the same of these tags and the same scale compare as their bits do."""
 
 
 class Dictionary:
@@ -104,7 +106,7 @@ class Dictionary:
         return Register(int(self.tag[id]), int(self.number[id]), int(self.scale[id]))
 
     def release(self, ids: Iterable[int] | npt.NDArray[np.int64]) -> None:
-        """Forget terms, and give their numbers to others later; words that are not in the dictionary are passed over."""
+        """Forget terms, and give their numbers to others later. Words that stand for no entry are passed over."""
         for id in map(int, ids):
             if id <= UNBOUND:
                 continue
@@ -280,6 +282,8 @@ def same_value(a: int, b: int, dictionary: Dictionary) -> bool:
     if a == UNBOUND or b == UNBOUND:
         raise ExpressionError("an unbound variable equals nothing")
     first, second = register(a, dictionary), register(b, dictionary)
+    if _alike(first, second):
+        return first.bits == second.bits
     left, right = register_value(first), register_value(second)
     if left is not None and right is not None:
         return values_equal(left, right)
@@ -294,7 +298,10 @@ def compare_ids(a: int, b: int, dictionary: Dictionary) -> int | None:
     """`values.compare` of the terms of two words."""
     if a == UNBOUND or b == UNBOUND:
         raise ExpressionError("an unbound variable has no order")
-    left, right = register_value(register(a, dictionary)), register_value(register(b, dictionary))
+    first, second = register(a, dictionary), register(b, dictionary)
+    if _alike(first, second):
+        return (first.bits > second.bits) - (first.bits < second.bits)
+    left, right = register_value(first), register_value(second)
     if left is not None and right is not None:
         return compare_values(left, right)
     return compare(_term(a, dictionary), _term(b, dictionary))
@@ -302,10 +309,15 @@ def compare_ids(a: int, b: int, dictionary: Dictionary) -> int | None:
 
 def order_ids(a: int, b: int, dictionary: Dictionary) -> int:
     """`values.order` of the terms of two words."""
-    first, second = _order_key(a, dictionary), _order_key(b, dictionary)
-    return (first > second) - (first < second)
+    first, second = register(a, dictionary), register(b, dictionary)
+    if _alike(first, second):
+        return (first.bits > second.bits) - (first.bits < second.bits)
+    left, right = register_value(first), register_value(second)
+    if left is not None and right is not None:
+        left_key, right_key = value_key(left), value_key(right)
+        return (left_key > right_key) - (left_key < right_key)
+    return order(decode(a, dictionary), decode(b, dictionary))
 
 
-def _order_key(word: int, dictionary: Dictionary) -> tuple[object, ...]:
-    value = register_value(register(word, dictionary))
-    return order_key(decode(word, dictionary)) if value is None else (3, *value_key(value))
+def _alike(first: Register, second: Register) -> bool:
+    return first.tag == second.tag and first.scale == second.scale and first.tag in _WHOLE

@@ -113,43 +113,26 @@ class Register(NamedTuple):
 
 def inline_word(literal: Literal) -> int | None:
     """The word that holds a literal, or None if only the dictionary can keep its exact text."""
-    text = literal.value
-    match literal.datatype:
-        case datatype if datatype == XSD_INTEGER:
-            return _integer_word(text)
-        case datatype if datatype == XSD_DECIMAL:
-            return _decimal_word(text)
-        case datatype if datatype == XSD_DOUBLE:
-            return _double_word(text)
-        case datatype if datatype == XSD_DATE_TIME:
-            return _date_time_word(text)
-        case datatype if datatype == XSD_BOOLEAN:
-            return _pack(CODE_BOOLEAN, int(text == "true")) if text in ("true", "false") else None
-        case datatype if datatype == XSD_FLOAT:
-            return _float_word(text)
-        case _:
-            return None
+    maker = _WORD_MAKERS.get(literal.datatype)
+    return maker(literal.value) if maker else None
 
 
 def inline_literal(word: int) -> Literal:
     """The literal that a negative word holds: the inverse of `inline_word`."""
     code = code_of(word)
-    match code:
-        case 1:
-            return Literal(str(signed_value(word)), datatype=XSD_INTEGER)
-        case 2:
-            mantissa, scale = decimal_parts(word)
-            return Literal(_decimal_text(mantissa, scale), datatype=XSD_DECIMAL)
-        case 3:
-            return TRUE if word & 1 else FALSE
-        case 4 | 5:
-            return Literal(_date_time_text(word), datatype=XSD_DATE_TIME)
-        case 6:
-            return Literal(single_text(_float_of(word)), datatype=XSD_FLOAT)
-        case 8 | 9 | 10 | 11 | 12:
-            return Literal(double_text(bits_double(double_bits_of(word))), datatype=XSD_DOUBLE)
-        case _:
-            raise ValueError(f"no literal has the type code {code}")
+    if code == CODE_INTEGER:
+        return Literal(str(signed_value(word)), datatype=XSD_INTEGER)
+    if code == CODE_DECIMAL:
+        return Literal(_decimal_text(*decimal_parts(word)), datatype=XSD_DECIMAL)
+    if CODE_DOUBLE <= code <= CODE_DOUBLE_ZERO:
+        return Literal(double_text(bits_double(double_bits_of(word))), datatype=XSD_DOUBLE)
+    if code == CODE_FLOAT:
+        return Literal(single_text(_float_of(word)), datatype=XSD_FLOAT)
+    if code == CODE_BOOLEAN:
+        return TRUE if word & 1 else FALSE
+    if code in (CODE_DATE_TIME, CODE_DATE_TIME_MILLIS):
+        return Literal(_date_time_text(word), datatype=XSD_DATE_TIME)
+    raise ValueError(f"no literal has the type code {code}")
 
 
 def inline_register(word: int) -> Register:
@@ -185,6 +168,10 @@ def signed_value(word: int) -> int:
 
 def _fits(value: int, bits: int) -> bool:
     return -(1 << bits - 1) <= value < 1 << bits - 1
+
+
+def _boolean_word(text: str) -> int | None:
+    return _pack(CODE_BOOLEAN, int(text == "true")) if text in ("true", "false") else None
 
 
 def _integer_word(text: str) -> int | None:
@@ -301,9 +288,17 @@ def _date_time_text(word: int) -> str:
     return text + (zone_text(minutes) if minutes else "+00:00")
 
 
+_WORD_MAKERS: Final = {
+    XSD_INTEGER: _integer_word,
+    XSD_DECIMAL: _decimal_word,
+    XSD_DOUBLE: _double_word,
+    XSD_FLOAT: _float_word,
+    XSD_BOOLEAN: _boolean_word,
+    XSD_DATE_TIME: _date_time_word,
+}
+
 # --- registers and values -------------------------------------------------------------------------------------------
 
-_KINDS = {Tag.FLOAT: Kind.FLOAT, Tag.DOUBLE: Kind.DOUBLE}
 _LARGEST_SCALE: Final = 255
 
 
@@ -340,8 +335,10 @@ def register_value(register: Register) -> Number | bool | DateTime | None:
             return Number(Kind.INTEGER, register.bits)
         case Tag.DECIMAL:
             return Number(Kind.DECIMAL, _scaled(register))
-        case Tag.FLOAT | Tag.DOUBLE:
-            return Number(_KINDS[Tag(register.tag)], bits_double(register.bits))
+        case Tag.FLOAT:
+            return Number(Kind.FLOAT, bits_double(register.bits))
+        case Tag.DOUBLE:
+            return Number(Kind.DOUBLE, bits_double(register.bits))
         case Tag.BOOLEAN:
             return bool(register.bits)
         case Tag.DATE_TIME:

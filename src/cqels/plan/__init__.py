@@ -1,0 +1,1 @@
+"""The plan of a query: algebra, binder, functions, rewrite rules, explanation."""

@@ -7,50 +7,15 @@ the active one for what is inside it, `Stream` makes the graph of a window the a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
 
 from pyoxigraph import NamedNode
 
-from cqels.lang.expressions import Aggregate, Exists, Expression, Var, walk
-from cqels.lang.syntax import Choice, Inverse, Link, Negated, Path, Repeat, Steps, Window
+from cqels.lang.expressions import Aggregate, Exists, Expression, Var, transform, walk
+from cqels.lang.syntax import Path, Window
 from cqels.model.errors import Span
 from cqels.model.terms import Term
-
-__all__ = [
-    "Choice",
-    "Distinct",
-    "Extend",
-    "Filter",
-    "Graph",
-    "Group",
-    "Inverse",
-    "Join",
-    "LeftJoin",
-    "Link",
-    "Minus",
-    "Negated",
-    "OrderBy",
-    "PathPattern",
-    "Plan",
-    "Project",
-    "Query",
-    "Repeat",
-    "Sequence",
-    "Service",
-    "Slice",
-    "Static",
-    "Steps",
-    "Stream",
-    "Triple",
-    "Triples",
-    "Union",
-    "Unit",
-    "Values",
-    "inputs_of",
-    "map_inputs",
-    "walk_plan",
-]
 
 Node: TypeAlias = Var | Term
 
@@ -274,9 +239,8 @@ def inputs_of(plan: Plan) -> tuple[Plan, ...]:
         case LeftJoin(left=left, right=right) | Minus(left=left, right=right) | Sequence(left=left, right=right):
             return (left, right)
         case _:
-            return tuple(
-                value for part in fields(plan) if part.name == "input" and isinstance(value := plan.input, Plan)
-            )
+            inner = getattr(plan, "input", None)
+            return () if inner is None else (inner,)
 
 
 def map_inputs(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
@@ -286,10 +250,9 @@ def map_inputs(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
             return replace(plan, inputs=tuple(change(each) for each in inputs))
         case LeftJoin(left=left, right=right) | Minus(left=left, right=right) | Sequence(left=left, right=right):
             return replace(plan, left=change(left), right=change(right))
-        case _ if inputs_of(plan):
-            return replace(plan, input=change(plan.input))
         case _:
-            return plan
+            unary: Any = plan
+            return replace(unary, input=change(unary.input)) if inputs_of(plan) else plan
 
 
 def expressions_of(plan: Plan) -> tuple[Expression, ...]:
@@ -305,6 +268,34 @@ def expressions_of(plan: Plan) -> tuple[Expression, ...]:
             return tuple(expression for expression, _ in keys)
         case _:
             return ()
+
+
+def map_expressions(plan: Plan, change: Callable[[Expression], Expression]) -> Plan:
+    """The same node with changed expressions."""
+    match plan:
+        case Filter(condition=condition):
+            return replace(plan, condition=change(condition))
+        case LeftJoin(condition=condition) if condition is not None:
+            return replace(plan, condition=change(condition))
+        case Extend(expression=expression):
+            return replace(plan, expression=change(expression))
+        case OrderBy(keys=keys):
+            return replace(plan, keys=tuple((change(expression), descending) for expression, descending in keys))
+        case Group(aggregates=aggregates):
+            changed = tuple((name, cast(Aggregate, change(aggregate))) for name, aggregate in aggregates)
+            return replace(plan, aggregates=changed)
+        case _:
+            return plan
+
+
+def transform_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
+    """Apply `change` to every node, innermost first, those inside EXISTS too."""
+
+    def inside(node: Expression) -> Expression:
+        return replace(node, pattern=transform_plan(node.pattern, change)) if isinstance(node, Exists) else node
+
+    plan = map_inputs(plan, lambda each: transform_plan(each, change))
+    return change(map_expressions(plan, lambda expression: transform(expression, inside)))
 
 
 def walk_plan(plan: Plan) -> Iterator[Plan]:

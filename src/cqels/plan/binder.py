@@ -275,6 +275,13 @@ class Binder:
             return Var(aggregates.setdefault(node, self._name_for("aggregate")), node.span)
 
         given_before = dict(aliases)
+        for alias, expression in given_before.items():
+            # an aggregate that has a name needs no other, unless VALUES gives that name values of its own
+            taken = form.values is not None and any(each.name == alias for each in form.values.variables)
+            if isinstance(expression, Aggregate) and expression not in aggregates and not taken:
+                folded(expression)
+                aggregates[expression] = alias
+                del aliases[alias]
 
         def named(node: Expression) -> Expression:
             # HAVING may speak of what SELECT computes, as the papers do
@@ -282,7 +289,7 @@ class Binder:
                 return given_before[node.name]
             return node
 
-        self._only_keys(form, keys, aliases)
+        self._only_keys(form, keys, given_before)
         having = [transform(transform(condition, named), folded) for condition in having]
         aliases = {name: transform(expression, folded) for name, expression in aliases.items()}
         order = [(transform(expression, folded), descending) for expression, descending in order]
@@ -346,8 +353,7 @@ class Binder:
                     filters.append(bound)
                 case syntax.Optional(pattern=inner):
                     right, conditions = self._unfiltered(inner)
-                    condition = _conjunction(conditions)
-                    plan = algebra.LeftJoin(plan, right, condition)
+                    plan = algebra.LeftJoin(plan, right, _conjunction(conditions))
                 case syntax.Minus(pattern=inner):
                     plan = algebra.Minus(plan, self.group(inner))
                 case syntax.Bind(expression=expression, variable=variable):

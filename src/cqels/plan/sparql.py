@@ -7,14 +7,16 @@ but plain patterns, paths of length zero at a term that the graph lacks), the te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.lang.expressions import Exists, Expression, Var, walk
-from cqels.lang.syntax import Count
+from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, walk
+from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Repeat, Steps
 from cqels.model.terms import Term
 from cqels.plan.algebra import (
     Distinct,
@@ -34,6 +36,7 @@ from cqels.plan.algebra import (
     Slice,
     Static,
     Stream,
+    Triple,
     Triples,
     Union,
     Unit,
@@ -42,10 +45,10 @@ from cqels.plan.algebra import (
     walk_plan,
 )
 from cqels.plan.algebra import Sequence as Following
-from cqels.plan.scope import reads, variables, visible
+from cqels.plan.scope import certain, reads, variables, visible
 from cqels.plan.sparql_native import NativeWords, NotExpressible, Words
 from cqels.plan.sparql_opaque import Accumulation, Function, OpaqueWords, variables_in
-from cqels.plan.sparql_paths import matches_nowhere, path_text, repeats
+from cqels.plan.sparql_paths import path_text, repeats, stands_still
 
 __all__ = ["NotExpressible", "OpaqueQuery", "Windows", "to_opaque_sparql", "to_sparql"]
 
@@ -71,7 +74,7 @@ def to_sparql(plan: Plan, *, windows: Windows | None = None, named_graphs: Seque
 
     `named_graphs` are those that a variable of GRAPH ranges over; None leaves that to the one who evaluates the text.
     """
-    return _Text(plan, NativeWords(), windows, named_graphs).query(plan)
+    return _base(plan) + _Text(plan, NativeWords(), windows, named_graphs).query(plan)
 
 
 def to_opaque_sparql(
@@ -89,7 +92,7 @@ def to_opaque_sparql(
 
 def _columns(plan: Plan) -> tuple[str, ...]:
     match plan:
-        case Slice(input=inner) | Distinct(input=inner):
+        case Slice(input=inner) | Distinct(input=inner) | Graph(name=NamedNode(), input=inner):
             return _columns(inner)
         case Project(variables=names):
             return names
@@ -115,17 +118,13 @@ class _Here:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        # Variables added one after the other are computed for the same solution: BNODE("a") is one node in all of them.
-        base = self.input
-        while isinstance(base, Extend):
-            base = base.input
-        return visible(base)
+        return self.text.identity(self.input)
 
     def variable(self, name: str) -> str:
         return self.text.variable(name)
 
     def exists(self, node: Exists) -> str:
-        inner = self.text.pattern(node.pattern, self.graph)
+        inner = self.text.given(node.pattern, self.graph, variables(self.input))
         if self.graph is not None:
             inner = f"GRAPH {self.graph} {_braces(inner)}"
         return f"{'NOT ' if node.negated else ''}EXISTS {_braces(inner)}"
@@ -140,19 +139,53 @@ class _Text:
         self._words = words
         self._windows = windows
         self._named_graphs = named_graphs
-        self._hidden: dict[str, str] = {}
+        self._computed = {node.variable for node in walk_plan(plan) if isinstance(node, Extend)}
+        self._given: frozenset[str] = frozenset()
+        self._written: dict[str, str] = {}
+        self._outermost = True
+        self._numbers = count()
         self._prefix = "hidden"
         names = _names_in(plan)
         while any(name.startswith(self._prefix) for name in names):
             self._prefix += "_"
 
     def variable(self, name: str) -> str:
-        if not name.startswith("_:"):
-            return f"?{name}"
-        return "?" + self._hidden.setdefault(name, f"{self._prefix}{len(self._hidden)}")
+        """A variable as it is written at this place.
+
+        Only the outermost variables keep their names: what is local to a sub-select is renamed, since engines that
+        push a filter into a sub-select may take a local variable for one outside.
+        """
+        written = self._written.get(name)
+        if written is None:
+            kept = self._outermost and not name.startswith("_:")
+            written = self._written[name] = f"?{name}" if kept else f"?{self._prefix}{next(self._numbers)}"
+        return written
+
+    @contextmanager
+    def _inside(self, columns: Iterable[str]) -> Iterator[None]:
+        """Within a sub-select, which shares `columns` with the outside and nothing else."""
+        outside = self._written, self._outermost
+        self._written, self._outermost = {name: self.variable(name) for name in columns}, False
+        yield
+        self._written, self._outermost = outside
+
+    def _new_name(self) -> str:
+        """A hidden name that nothing else has."""
+        return f"_:new {next(self._numbers)}"
 
     def _fresh(self) -> str:
-        return self.variable(f"_:new {len(self._hidden)}")
+        return f"?{self._prefix}{next(self._numbers)}"
+
+    def identity(self, plan: Plan) -> tuple[str, ...]:
+        """The visible variables that patterns bind: a draw belongs to them, whatever else was computed beside it."""
+        return tuple(name for name in visible(plan) if name not in self._computed)
+
+    def given(self, plan: Plan, graph: NamedNode | None, names: Iterable[str]) -> str:
+        """The pattern of an EXISTS, where variables may have values from outside."""
+        before, self._given = self._given, self._given.union(names)
+        text = self.pattern(plan, graph)
+        self._given = before
+        return text
 
     def _node(self, node: Node) -> str:
         return self.variable(node.name) if isinstance(node, Var) else self._words.term(node)
@@ -162,7 +195,7 @@ class _Text:
             case Slice() | Distinct() | Project() | OrderBy():
                 return self._select(plan, None, outermost=True)
             case _:
-                return self._select(Project(plan, visible(plan)), None, outermost=True)
+                return self._select(Project(plan, _columns(plan)), None, outermost=True)
 
     def pattern(self, plan: Plan, graph: NamedNode | None) -> str:
         match plan:
@@ -179,15 +212,16 @@ class _Text:
             case Union(inputs=inputs):
                 return " UNION ".join(self._group(each, graph) for each in inputs) or _NOTHING
             case LeftJoin(left=left, right=right, condition=condition):
-                filters = "" if condition is None else self._filters(condition, Join((left, right)), graph)
-                return f"{self._group(left, graph)} OPTIONAL {_braces(self._group(right, graph) + filters)}"
+                joined = Join((left, right))
+                return self._fenced(plan, joined, condition, lambda: self._left_join(left, right, condition, graph))
             case Minus(left=left, right=right):
                 return f"{self._group(left, graph)} MINUS {self._group(right, graph)}"
             case Filter(input=inner, condition=condition):
-                return self._group(inner, graph) + self._filters(condition, inner, graph)
-            case Extend(input=inner, variable=name, expression=expression):
-                value = self._words.value(expression, _Here(self, graph, inner))
-                return f"{self._group(inner, graph)} BIND({value} AS {self.variable(name)})"
+                return self._fenced(
+                    plan, inner, condition, lambda: self._group(inner, graph) + self._filters(condition, inner, graph)
+                )
+            case Extend(input=inner, expression=expression):
+                return self._fenced(plan, inner, expression, lambda: self._extended(plan, graph))
             case Group():
                 return self._grouping(plan, graph)
             case Slice() | Distinct() | Project():
@@ -210,6 +244,27 @@ class _Text:
     def _group(self, plan: Plan, graph: NamedNode | None) -> str:
         return _braces(self.pattern(plan, graph))
 
+    def _fenced(self, plan: Plan, inner: Plan, expression: Expression | None, write: Callable[[], str]) -> str:
+        """A sub-select around an expression over `inner` that reads what may be unbound there.
+
+        An engine that hands the bindings of one side of a join to the other would show them to the expression as well.
+        """
+        seen = frozenset() if expression is None else reads(expression)
+        if seen <= certain(inner):
+            return write()
+        columns = tuple(dict.fromkeys((*variables(plan), *sorted(seen & self._given))))
+        selected = " ".join(map(self.variable, columns)) or f"(1 AS {self._fresh()})"
+        with self._inside(columns):
+            return f"SELECT {selected} WHERE {_braces(write())}"
+
+    def _left_join(self, left: Plan, right: Plan, condition: Expression | None, graph: NamedNode | None) -> str:
+        filters = "" if condition is None else self._filters(condition, Join((left, right)), graph)
+        return f"{self._group(left, graph)} OPTIONAL {_braces(self._group(right, graph) + filters)}"
+
+    def _extended(self, plan: Extend, graph: NamedNode | None) -> str:
+        value = self._words.value(plan.expression, _Here(self, graph, plan.input))
+        return f"{self._group(plan.input, graph)} BIND({value} AS {self.variable(plan.variable)})"
+
     def _filters(self, condition: Expression, inner: Plan, graph: NamedNode | None) -> str:
         here = _Here(self, graph, inner)
         return "".join(f" FILTER({each})" for each in self._words.conditions(condition, here))
@@ -223,30 +278,50 @@ class _Text:
         )
 
     def _path(self, plan: PathPattern, graph: NamedNode | None) -> str:
-        subject, path, value = plan.subject, plan.path, plan.object
+        """A path in patterns, as §18.2.2.3 has it: engines differ in how often they count what `|` and `!` match."""
+        subject, value = plan.subject, plan.object
+        match plan.path:
+            case Link(iri=iri):
+                return self._triples(Triples((Triple(subject, iri, value),)))
+            case Inverse(path=inner):
+                return self._path(PathPattern(value, inner, subject), graph)
+            case Choice(paths=paths):
+                return self.pattern(Union(tuple(PathPattern(subject, each, value) for each in paths)), graph)
+            case Steps(paths=paths):
+                between = [Var(self._new_name()) for _ in paths[1:]]
+                ends = zip((subject, *between), paths, (*between, value), strict=True)
+                return self.pattern(Join(tuple(PathPattern(*each) for each in ends)), graph)
+            case Negated(forward=forward, backward=backward) if backward:
+                back = PathPattern(value, Negated(backward, ()), subject)
+                ahead = (PathPattern(subject, Negated(forward, ()), value),) if forward else ()
+                return self.pattern(Union((*ahead, back)), graph)
+            case Negated(forward=forward):
+                predicate = Var(self._new_name())
+                others = "".join(f" FILTER({self.variable(predicate.name)} != {iri})" for iri in forward)
+                return self._triples(Triples((Triple(subject, predicate, value),))) + others
+            case Repeat() as path:
+                return self._repeated(subject, path, value)
+
+    def _repeated(self, subject: Node, path: Repeat, value: Node) -> str:
         text = f"{self._node(subject)} {path_text(path)} {self._node(value)} ."
         if isinstance(subject, Literal):  # no parser takes one as a subject, so walk the path backwards
             other = self._node(value) if isinstance(value, Var) else self._fresh()
-            text = f"{other} ^{path_text(path)} {self._node(subject)} ."
+            text = f"{other} ^({path_text(path)}) {self._node(subject)} ."
             if not isinstance(value, Var):
                 text += f" FILTER(SAMETERM({other}, {self._node(value)}))"
-        ends = [node for node in (subject, value) if not isinstance(node, Var)]
-        times = matches_nowhere(path, both=len(ends) == 2) if ends and ends[0] == ends[-1] else 0
-        if not times:
+        terms = [node for node in (subject, value) if not isinstance(node, Var)]
+        if not terms or terms[0] != terms[-1] or not stands_still(path):
             return text
-        return " UNION ".join([_braces(text)] + [_braces(self._standing_still(plan, ends[0]))] * times)
+        bound = [self.variable(node.name) for node in (subject, value) if isinstance(node, Var)]
+        return f"{_braces(text)} UNION {_braces(self._standing_still(bound, terms[0]))}"
 
-    def _standing_still(self, plan: PathPattern, term: Term) -> str:
+    def _standing_still(self, bound: list[str], term: Term) -> str:
         """The solution of a path of length zero at a term, provided that the graph does not have the term."""
         named, one, other = self._words.term(term), self._fresh(), self._fresh()
         edges = [] if isinstance(term, Literal) else [_braces(f"{named} {one} {other}")]
         edges.append(_braces(f"{one} {other} {named}"))
-        bound = "".join(
-            f"VALUES {self.variable(node.name)} {_braces(named)} "
-            for node in (plan.subject, plan.object)
-            if isinstance(node, Var)
-        )
-        return f"{bound}FILTER(NOT EXISTS {_braces(' UNION '.join(edges))})"
+        values = "".join(f"VALUES {variable} {_braces(named)} " for variable in bound)
+        return f"{values}FILTER(NOT EXISTS {_braces(' UNION '.join(edges))})"
 
     def _values(self, plan: Values) -> str:
         written = [self.variable(name) for name in plan.variables]
@@ -270,18 +345,19 @@ class _Text:
                 inner, tuple(dict.fromkeys((*visible(inner), *plan.keys)))
             )  # COUNT(DISTINCT *) sees no more
         keys = [self.variable(name) for name in plan.keys]
-        items = list(keys)
-        for name, node in plan.aggregates:
-            written = self._words.aggregate(node, _Here(self, graph, plan.input))
-            items.append(f"({written} AS {self.variable(name)})")
-        if not items:
-            items.append(f"(COUNT(*) AS {self._fresh()})")
+        names = [self.variable(name) for name, _ in plan.aggregates]
+        with self._inside(plan.keys):
+            body = self._group(inner, graph)
+            here = _Here(self, graph, plan.input)
+            computed = [self._words.aggregate(node, here) for _, node in plan.aggregates] or ["COUNT(*)"]
+        named = (f"({value} AS {name})" for value, name in zip(computed, names or [self._fresh()], strict=True))
         by = f" GROUP BY {' '.join(keys)}" if keys else ""
-        return f"SELECT {' '.join(items)} WHERE {self._group(inner, graph)}{by}"
+        return f"SELECT {' '.join([*keys, *named])} WHERE {body}{by}"
 
     def _select(self, plan: Plan, graph: NamedNode | None, *, outermost: bool = False) -> str:
         """One SELECT for Slice, Distinct, Project and OrderBy, as far as they nest in the order SPARQL gives them."""
-        columns = [self.variable(name) for name in _columns(plan)] or [f"(1 AS {self._fresh()})"]
+        columns = _columns(plan)
+        selected = " ".join(map(self.variable, columns)) or f"(1 AS {self._fresh()})"
         distinct = order = limits = ""
         if isinstance(plan, Slice):
             limits = f" OFFSET {plan.offset}" if plan.offset else ""
@@ -293,11 +369,12 @@ class _Text:
             plan = plan.input
         if self._words.opaque and (limits or (outermost and isinstance(plan, OrderBy))):
             raise NotExpressible("the order of exact values is not one that a SPARQL engine knows")
-        if isinstance(plan, OrderBy):
-            if limits or outermost:
-                order = " ORDER BY" + "".join(self._order_key(key, plan.input, graph) for key in plan.keys)
-            plan = plan.input
-        return f"SELECT {distinct}{' '.join(columns)} WHERE {self._group(plan, graph)}{order}{limits}"
+        with nullcontext() if outermost else self._inside(columns):
+            if isinstance(plan, OrderBy):
+                if limits or outermost:
+                    order = " ORDER BY" + "".join(self._order_key(key, plan.input, graph) for key in plan.keys)
+                plan = plan.input
+            return f"SELECT {distinct}{selected} WHERE {self._group(plan, graph)}{order}{limits}"
 
     def _order_key(self, key: tuple[Expression, bool], inner: Plan, graph: NamedNode | None) -> str:
         expression, descending = key
@@ -342,6 +419,17 @@ class _Text:
         if self._words.opaque:
             raise NotExpressible("another endpoint does not know our functions")
         return f"SERVICE {'SILENT ' if plan.silent else ''}{plan.endpoint} {self._group(plan.input, graph)}"
+
+
+def _base(plan: Plan) -> str:
+    """The declaration of the base that IRI() resolves against, if some expression asks for it."""
+    for node in walk_plan(plan):
+        for expression in expressions_of(node):
+            for part in walk(expression):
+                match part:
+                    case Call(name="RESOLVE", args=(_, Constant(term=base))):
+                        return f"BASE {base} "
+    return ""
 
 
 def _names_in(plan: Plan) -> set[str]:

@@ -108,6 +108,8 @@ class NativeWords:
             return f"({args[0]} {name.replace('_', ' ')} ({', '.join(args[1:])}))"
         if name in _TIME or name.startswith(CQ):
             raise NotExpressible(f"{name} asks for the time of stream elements, which SPARQL does not know")
+        if name == "RESOLVE":
+            return f"IRI({args[0]})"  # the base is declared before the query
         if name in ARITY:
             return f"{name}({listed})"
         return f"{NamedNode(name)}({listed})"

@@ -22,8 +22,6 @@ UNBOUND = Literal("", datatype=NamedNode(EXACT + "unbound"))
 BLANK = NamedNode(EXACT + "blank")
 """The datatype of a blank node's label, and the function that makes the blank node of it."""
 _DRAWS = frozenset({"RAND", "UUID", "STRUUID", "BNODE"})
-_ORDERED = frozenset({"SAMPLE", "GROUP_CONCAT"})
-"""The aggregates for which the order of solutions matters, so that they have to see the whole of each."""
 _CALL = "http://cqels.org/call#"
 
 
@@ -96,10 +94,9 @@ class OpaqueWords:
         arguments: list[str] = []
         if node.argument is not None:
             argument, parameters, arguments = _arguments(node.argument, place)
-        if node.argument is None or node.name in _ORDERED:
-            more = [name for name in sorted(place.scope) if name not in parameters]
-            parameters += more
-            arguments += [_value_or_unbound(name, place) for name in more]
+        else:
+            parameters = list(place.scope)
+            arguments = [_value_or_unbound(name, place) for name in parameters]
         rewritten = replace(node, argument=argument)
         number = len(self.accumulations)
         iri, row = NamedNode(f"{_CALL}aggregate{number}"), None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-
-from cqels.plan.algebra import Choice, Inverse, Link, Negated, Path, Repeat, Steps
+from cqels.lang.syntax import Choice, Inverse, Link, Negated, Path, Repeat, Steps
 
 
 def path_text(path: Path) -> str:
@@ -39,24 +37,17 @@ def repeats(path: Path) -> bool:
             return False
 
 
-def matches_nowhere(path: Path, *, both: bool) -> int:
-    """How often a path leads from a term that is not in the graph to that same term (SPARQL 1.1 §18.4).
+def stands_still(path: Path) -> bool:
+    """Whether a path leads from a term that is not in the graph to that same term, in a variable (SPARQL 1.1 §18.4).
 
-    `both`: the term is written at both ends; otherwise the other end is a variable.  A sequence meets in a variable
-    that ranges over the graph's nodes, so only two steps between two terms can both stand still.
+    A sequence does not: its steps meet in a variable that ranges over the graph's nodes.
     """
     match path:
-        case Repeat(low=0):
-            return 1
-        case Repeat(path=inner):
-            return min(1, matches_nowhere(inner, both=False))
+        case Repeat(path=inner, low=low):
+            return low == 0 or stands_still(inner)
         case Inverse(path=inner):
-            return matches_nowhere(inner, both=both)
+            return stands_still(inner)
         case Choice(paths=paths):
-            return sum(matches_nowhere(each, both=both) for each in paths)
-        case Steps(paths=(only,)):
-            return matches_nowhere(only, both=both)
-        case Steps(paths=paths) if both and len(paths) == 2:
-            return prod(matches_nowhere(each, both=False) for each in paths)
+            return any(stands_still(each) for each in paths)
         case _:
-            return 0
+            return False

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.lang.expressions import Exists, Expression, Var
+from cqels.lang.expressions import Aggregate, Exists, Expression, Var
 from cqels.lang.syntax import Count
-from cqels.model.terms import Term, Triple
+from cqels.model.terms import Term, Triple, text_of
 from cqels.model.values import ExpressionError, date_time_literal, order_key
 from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Source
+from cqels.plan.algebra import Plan, Source, walk_plan
 from cqels.plan.functions import Context, aggregate, evaluate, holds
 from cqels.plan.scope import variables
 from cqels.reference.graphs import StampedGraph
@@ -62,9 +62,11 @@ class Evaluator:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._computed: set[str] = set()
 
     def solutions(self, plan: Plan) -> Bag:
         """The solutions of a whole plan; their order means something only where the plan has an ORDER BY."""
+        self._computed = {node.variable for node in walk_plan(plan) if isinstance(node, algebra.Extend)}
         return self.bag(plan, Scope(self.world.default))
 
     def bag(self, plan: Plan, scope: Scope) -> Bag:
@@ -147,7 +149,7 @@ class Evaluator:
     def _path(self, plan: algebra.PathPattern, scope: Scope) -> Iterator[Solution]:
         ends = (plan.subject, plan.object)
         wanted = [scope.given.get(node.name) if isinstance(node, Var) else node for node in ends]
-        for walk in walks(plan.path, scope.active, *wanted):
+        for walk in walks(plan.path, scope.active, *wanted, events=scope.events):
             found: dict[str, Term] = {}
             for node, term in zip(ends, (walk.start, walk.end), strict=True):
                 if isinstance(node, Var) and found.setdefault(node.name, term) != term:
@@ -254,7 +256,8 @@ class Evaluator:
             interval=solution.interval,
             exists=exists,
             timestamp=timestamp,
-            identity=tuple(name for name in solution.bindings if not name.startswith("_:")),
+            # a draw belongs to the solution of the patterns, whatever was computed beside it
+            identity=[name for name in solution.bindings if name not in self._computed and not name.startswith("_:")],
         )
 
     def _holds(self, condition: Expression, solution: Solution, scope: Scope) -> bool:
@@ -284,17 +287,23 @@ class Evaluator:
             groups.setdefault((), [])
         for key, members in groups.items():
             bindings = {name: term for name, term in zip(plan.keys, key, strict=True) if term is not None}
-            # an aggregate that depends on an order (SAMPLE, GROUP_CONCAT) sees the oldest first
-            rows = [each.bindings for each in reversed(freshest_first(members, variables(plan.input)))]
             whole = Solution({})
             for each in members:
                 whole = whole.as_fresh_as(each)
             for name, node in plan.aggregates:
                 try:
+                    rows = [each.bindings for each in self._oldest_first(members, node, scope)]
                     bindings[name] = aggregate(node, rows, self._context(whole, scope))
                 except ExpressionError:
                     continue
             yield whole.bound(bindings)
+
+    def _oldest_first(self, members: Bag, node: Aggregate, scope: Scope) -> Bag:
+        """The order that SAMPLE and GROUP_CONCAT see; at one time, by the text of what is aggregated."""
+        if node.argument is None:
+            return members
+        argument = node.argument
+        return sorted(members, key=lambda each: (each.newest, text_of(self._value(argument, each, scope))))
 
     def _order(self, plan: algebra.OrderBy, scope: Scope) -> Bag:
         bag = freshest_first(self.bag(plan.input, scope), plan.ties)
@@ -351,7 +360,7 @@ def _in_time(kind: str, one: Solution, other: Solution) -> bool:
 
 
 def _latest(bag: Bag, window: Count) -> Bag:
-    names = sorted({name for each in bag for name in each.bindings})
+    names = sorted({name for each in bag for name in each.bindings if not name.startswith("_:")})
     kept: dict[tuple[Term | None, ...], Bag] = {}
     for each in freshest_first(bag, names):
         members = kept.setdefault(tuple(each.bindings.get(name) for name in window.by), [])

@@ -30,7 +30,7 @@ class StampedGraph:
         """The triples with these terms; None is any."""
         wanted = (subject, predicate, target)
         lists = [self._by[place].get(term, []) for place, term in enumerate(wanted) if term is not None]
-        for triple in min(lists, key=len, default=list(self.stamps)):
+        for triple in min(lists, key=len) if lists else list(self.stamps):
             if all(term is None or term == found for term, found in zip(wanted, triple, strict=True)):
                 yield triple
 

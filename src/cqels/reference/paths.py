@@ -33,42 +33,49 @@ def _span(walks: Iterable[Walk]) -> tuple[Stamp, int | None]:
     return max((walk.newest for walk in walks), default=NEVER), min(oldest, default=None)
 
 
-def walks(path: Path, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:
-    """The bag of pairs connected by the path; a given end restricts them."""
+def walks(
+    path: Path, graph: StampedGraph, start: Term | None, end: Term | None, *, events: bool = False
+) -> Iterator[Walk]:
+    """The bag of pairs connected by the path; a given end restricts them. `events`: every occurrence is told apart."""
     match path:
         case Link(iri=iri):
-            yield from (_walk(graph, triple) for triple in graph.match(start, iri, end))
+            for triple in graph.match(start, iri, end):
+                yield from _occurrences(graph, triple, events=events)
         case Inverse(path=inner):
-            yield from (walk.reversed() for walk in walks(inner, graph, end, start))
+            yield from (walk.reversed() for walk in walks(inner, graph, end, start, events=events))
         case Steps(paths=(first,)):
-            yield from walks(first, graph, start, end)
+            yield from walks(first, graph, start, end, events=events)
         case Steps(paths=(first, *rest)):
-            for walk in walks(first, graph, start, None):
-                for onward in walks(Steps(tuple(rest)), graph, walk.end, end):
+            for walk in walks(first, graph, start, None, events=events):
+                for onward in walks(Steps(tuple(rest)), graph, walk.end, end, events=events):
                     yield walk.then(onward)
         case Choice(paths=paths):
             for each in paths:
-                yield from walks(each, graph, start, end)
+                yield from walks(each, graph, start, end, events=events)
         case Negated():
-            yield from _negated(path, graph, start, end)
+            yield from _negated(path, graph, start, end, events=events)
         case Repeat():
             yield from _repeated(path, graph, start, end)
 
 
-def _walk(graph: StampedGraph, triple: Triple) -> Walk:
+def _occurrences(graph: StampedGraph, triple: Triple, *, events: bool) -> list[Walk]:
     stamps = graph.stamps[triple]
-    return Walk(triple[0], triple[2], stamps[-1], stamps[-1][0]) if stamps else Walk(triple[0], triple[2])
+    if not stamps:
+        return [Walk(triple[0], triple[2])]
+    return [Walk(triple[0], triple[2], stamp, stamp[0]) for stamp in (stamps if events else stamps[-1:])]
 
 
-def _negated(path: Negated, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:
+def _negated(
+    path: Negated, graph: StampedGraph, start: Term | None, end: Term | None, *, events: bool
+) -> Iterator[Walk]:
     if path.forward or not path.backward:
         for triple in graph.match(start, None, end):
             if triple[1] not in path.forward:
-                yield _walk(graph, triple)
+                yield from _occurrences(graph, triple, events=events)
     if path.backward:
         for triple in graph.match(end, None, start):
             if triple[1] not in path.backward:
-                yield _walk(graph, triple).reversed()
+                yield from (walk.reversed() for walk in _occurrences(graph, triple, events=events))
 
 
 def _repeated(path: Repeat, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 from pyoxigraph import Triple as QuotedTriple
 
+from cqels.lang.expressions import Expression
 from cqels.model.terms import Term, boolean, text_of
 from cqels.model.values import ExpressionError
 from cqels.plan.functions import Context, aggregate, evaluate, holds
@@ -19,18 +21,25 @@ from cqels.plan.sparql import OpaqueQuery
 from cqels.plan.sparql_opaque import BLANK, UNBOUND, Accumulation, Function
 from cqels.store.exact import protect, reveal
 
+if TYPE_CHECKING:
+    from pyoxigraph import AggregateFunctionAccumulator
+
 Solution = dict[str, Term]
-_Call = Callable[..., Term | None]
+_Call = Callable[..., Term | QuotedTriple | None]
+
+
+_ORDERED = frozenset({"SAMPLE", "GROUP_CONCAT"})
+"""The aggregates that depend on the order of solutions: without times, it is that of the text of what is aggregated."""
 
 
 class Calls:
-    """What `pyoxigraph.Store.query` needs to run a query: `functions`, `aggregates`; `check` to be called at the end."""
+    """The `functions` and `aggregates` to give to `pyoxigraph.Store.query`; `check` is to be called after it."""
 
     def __init__(self, query: OpaqueQuery, context: Context) -> None:
         self._context = context
         self._faults: list[Exception] = []
         self.functions: dict[NamedNode, _Call] = {BLANK: _blank}
-        self.aggregates: dict[NamedNode, Callable[[], _Group]] = {}
+        self.aggregates: dict[NamedNode, Callable[[], AggregateFunctionAccumulator]] = {}
         for function in query.functions:
             self.functions[function.iri] = self._function(function)
         for accumulation in query.accumulations:
@@ -78,9 +87,10 @@ class Calls:
             return _solution(parameters, (term,) if accumulation.row is None else rows[int(term.value)])
 
         def finish(solutions: list[Solution]) -> Term | None:
-            names = sorted(name for name in parameters if not name.startswith("_:"))
-            solutions.sort(key=lambda solution: [text_of(solution.get(name)) for name in names])
-            return self._guarded(lambda: aggregate(accumulation.aggregate, solutions, context))
+            node, argument = accumulation.aggregate, accumulation.aggregate.argument
+            if argument is not None and node.name in _ORDERED:
+                solutions.sort(key=lambda solution: text_of(value_or_none(argument, solution, context)))
+            return self._guarded(lambda: aggregate(node, solutions, context))
 
         if accumulation.row is not None:
             self.functions[accumulation.row] = number_of_row
@@ -97,12 +107,19 @@ class _Group:
         self._finish = finish
         self._solutions: list[Solution] = []
 
-    def accumulate(self, term: NamedNode | BlankNode | Literal | QuotedTriple) -> None:
-        assert not isinstance(term, QuotedTriple)
-        self._solutions.append(self._solution_of(term))
+    def accumulate(self, element: NamedNode | BlankNode | Literal | QuotedTriple) -> None:
+        assert not isinstance(element, QuotedTriple)
+        self._solutions.append(self._solution_of(element))
 
     def finish(self) -> Term | None:
         return self._finish(self._solutions)
+
+
+def value_or_none(expression: Expression, solution: Solution, context: Context) -> Term | None:
+    try:
+        return evaluate(expression, solution, context)
+    except ExpressionError:
+        return None
 
 
 def _solution(parameters: Sequence[str], values: Sequence[Term]) -> Solution:

@@ -15,7 +15,7 @@ from pyoxigraph import DefaultGraph, NamedNode
 
 from cqels.lang.expressions import Aggregate, Exists, Expression, Var, transform, walk
 from cqels.model.terms import Term, text_of
-from cqels.model.values import ExpressionError, order_key
+from cqels.model.values import order_key
 from cqels.plan.algebra import (
     Distinct,
     Extend,
@@ -29,17 +29,20 @@ from cqels.plan.algebra import (
     Project,
     Service,
     Slice,
+    Static,
     Stream,
     Union,
     Values,
+    expressions_of,
+    inputs_of,
     map_inputs,
     walk_plan,
 )
-from cqels.plan.functions import Context, evaluate
+from cqels.plan.functions import Context
 from cqels.plan.scope import visible
 from cqels.plan.sparql import Windows, to_opaque_sparql
 from cqels.plan.sparql_opaque import variables_in
-from cqels.store.calls import Calls
+from cqels.store.calls import Calls, value_or_none
 from cqels.store.exact import protect, reveal
 
 Row: TypeAlias = tuple[Term | None, ...]
@@ -72,6 +75,7 @@ class Evaluation:
         self._view = view
         self._context = context
         self._service = service
+        self._readable = frozenset((*view.named, *view.window_graphs))
 
     def rows(self, plan: Plan, variables: tuple[str, ...], graph: NamedNode | None = None) -> Iterator[Row]:
         """The values of some variables, in the plan's order where it has one; `graph` is the active graph."""
@@ -92,11 +96,13 @@ class Evaluation:
                 return self._ordered(plan, graph)
             case Project(input=inner, variables=variables) if _is_ordered(inner):
                 return variables, self.rows(inner, variables, graph)
+            case Static(input=inner):
+                return self._solve(inner, graph)
             case Distinct(input=inner) if _is_ordered(inner):
                 columns, rows = self._solve(inner, graph)
                 return columns, iter(dict.fromkeys(rows))
             case _:
-                return self._run(self._settled(plan, graph), graph)
+                return self._run(self._settled(plan if graph is None else Graph(graph, plan), None))
 
     def _ordered(self, plan: OrderBy, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
         inner, keys = plan.input, list[tuple[Expression, bool]]()
@@ -108,18 +114,17 @@ class Evaluation:
         shown = visible(plan.input)
         columns = tuple(dict.fromkeys((*shown, *(name for key, _ in keys for name in variables_in(key)))))
         rows = list(self.rows(Project(inner, columns), columns, graph))
-        ties = [columns.index(name) for name in plan.ties or shown if name in columns]
+        ties = [columns.index(name) for name in plan.ties if name in columns]
         rows.sort(key=lambda row: [text_of(row[place]) for place in ties])
-        context = replace(self._context, identity=shown)
+        computed = {node.variable for node in walk_plan(plan) if isinstance(node, Extend)}
+        context = replace(self._context, identity=[name for name in shown if name not in computed])
         for expression, descending in reversed(keys):  # sorting is stable, in reverse too: the last key is the weakest
             decorated = [(order_key(_value(expression, columns, row, context)), row) for row in rows]
             decorated.sort(key=lambda pair: pair[0], reverse=descending)
             rows = [row for _, row in decorated]
         return columns, iter(rows)
 
-    def _run(self, plan: Plan, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
-        if graph is not None:
-            plan = Graph(graph, plan)
+    def _run(self, plan: Plan) -> tuple[tuple[str, ...], Iterator[Row]]:
         view = self._view
         query = to_opaque_sparql(plan, protect, named_graphs=view.named, windows=view.windows)
         calls = Calls(query, self._context)
@@ -141,6 +146,8 @@ class Evaluation:
             case Slice():
                 columns, rows = self._solve(plan, graph)
                 return Values(columns, tuple(rows))
+            case Graph(name=NamedNode() as name) if name not in self._readable:
+                return Union(())  # the text alone would let a GRAPH inside of it look at that other graph
             case Graph(name=NamedNode() as name, input=inner):
                 return Graph(name, self._settled(inner, name))
             case Graph(name=Var() as name, input=inner) if _has_slice(inner):
@@ -164,6 +171,19 @@ class Evaluation:
             return replace(node, pattern=self._settled(node.pattern, graph)) if isinstance(node, Exists) else node
 
         return transform(expression, settle)
+
+
+def services_in(plan: Plan) -> Iterator[Service]:
+    """The services that the plan itself calls; what they call in turn is theirs."""
+    if isinstance(plan, Service):
+        yield plan
+        return
+    for expression in expressions_of(plan):
+        for node in walk(expression):
+            if isinstance(node, Exists):
+                yield from services_in(node.pattern)
+    for child in inputs_of(plan):
+        yield from services_in(child)
 
 
 def _map_expressions(plan: Plan, change: Callable[[Expression], Expression]) -> Plan:
@@ -191,7 +211,7 @@ def _is_ordered(plan: Plan) -> bool:
     match plan:
         case OrderBy() | Slice():
             return True
-        case Project(input=inner) | Distinct(input=inner):
+        case Project(input=inner) | Distinct(input=inner) | Static(input=inner):
             return _is_ordered(inner)
         case _:
             return False
@@ -203,10 +223,7 @@ def _texts(row: Row) -> list[str]:
 
 def _value(expression: Expression, columns: tuple[str, ...], row: Row, context: Context) -> Term | None:
     solution = {name: term for name, term in zip(columns, row, strict=True) if term is not None}
-    try:
-        return evaluate(expression, solution, context)
-    except ExpressionError:
-        return None
+    return value_or_none(expression, solution, context)
 
 
 def _revealed(found: pyoxigraph.QuerySolutions, width: int, calls: Calls) -> Iterator[Row]:

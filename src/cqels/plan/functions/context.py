@@ -17,7 +17,6 @@ class Context:
     - `seed` tells the draws of one query from those of another (RAND, UUID, STRUUID, BNODE).
     - `identity` names the variables that tell solutions apart in a draw; None is all of them. An engine that adds
       variables to a solution one by one gives the variables from before, so that BNODE("a") stays the same node.
-    - `base` is what IRI() resolves against.
     - `interval` is from the oldest to the newest element that the solution used.
     - `exists` gives the truth of an EXISTS node for a solution, its negation included.
     - `timestamp` gives the time of the stream's triple (s, p, o), or None if there is no such triple.
@@ -26,7 +25,6 @@ class Context:
     now: int = 0
     seed: str = ""
     identity: Collection[str] | None = None
-    base: str | None = None
     interval: tuple[int, int] | None = None
     exists: Callable[[Exists, Mapping[str, Term]], bool] | None = None
     timestamp: Callable[[Term, Term, Term], int | None] | None = None

@@ -34,6 +34,7 @@ OPERATORS: dict[str, tuple[int, int | None]] = {
     **dict.fromkeys(("EQ", "NE", "LT", "GT", "LE", "GE", "ADD", "SUBTRACT", "MULTIPLY", "DIVIDE"), (2, 2)),
     **dict.fromkeys(("NOT", "NEGATE", "PLUS"), (1, 1)),
     **dict.fromkeys(("IN", "NOT_IN"), (1, None)),
+    "RESOLVE": (2, 2),
     "TIMESTAMP": (3, 3),
 }
 
@@ -58,6 +59,9 @@ PLAIN: dict[str, Callable[..., Term]] = {
     "ISBLANK": lambda a: boolean(isinstance(a, BlankNode)),
     "ISLITERAL": lambda a: boolean(isinstance(a, Literal)),
     "ISNUMERIC": strings.is_numeric,
+    "IRI": lambda a: _iri(a, None),
+    "URI": lambda a: _iri(a, None),
+    "RESOLVE": lambda a, base: _iri(a, strings.text(base)),
     "STR": lambda a: Literal(strings.text(a)),
     "LANG": strings.lang,
     "DATATYPE": strings.datatype,
@@ -154,10 +158,10 @@ def _special(call: Call, solution: Mapping[str, Term], context: Context, root: E
         return _evaluate(expression, solution, context, root)
 
     match call.name, call.args:
-        case "OR", operands:
-            return boolean(_some(operands, lambda operand: effective_boolean(value(operand))))
-        case "AND", operands:
-            return boolean(not _some(operands, lambda operand: not effective_boolean(value(operand))))
+        case "OR", _:
+            return boolean(_some(_operands(call), lambda operand: effective_boolean(value(operand))))
+        case "AND", _:
+            return boolean(not _some(_operands(call), lambda operand: not effective_boolean(value(operand))))
         case ("IN" | "NOT_IN") as name, (first, *listed):
             tested = value(first)
             return boolean(_some(listed, lambda operand: equal(tested, value(operand))) is (name == "IN"))
@@ -167,8 +171,6 @@ def _special(call: Call, solution: Mapping[str, Term], context: Context, root: E
             return _first(operands, value)
         case "BOUND", (Var(name=name),):
             return boolean(name in solution)
-        case (("IRI" | "URI"), (operand,)):
-            return _iri(value(operand), context.base)
         case name, () if name in ("NOW", CQ_NOW):
             return date_time_literal(context.now)
         case "TIMESTAMP", (subject, predicate, object_):
@@ -179,6 +181,19 @@ def _special(call: Call, solution: Mapping[str, Term], context: Context, root: E
             return draw(name, [value(operand) for operand in operands], solution, context, _place(call, root))
         case _:
             raise TypeError(f"{call.name} with {len(call.args)} arguments is no function")
+
+
+def _operands(call: Call) -> list[Expression]:
+    """The operands of a chain `a || b || c`, which may be longer than Python can nest calls."""
+    operands: list[Expression] = []
+    pending: list[Expression] = [call]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Call) and node.name == call.name:
+            pending += reversed(node.args)
+        else:
+            operands.append(node)
+    return operands
 
 
 def _some(operands: Iterable[Expression], test: Callable[[Expression], bool]) -> bool:

@@ -288,14 +288,17 @@ def _complement(ranges: Ranges) -> Ranges:
     return (*gaps, (free, sys.maxunicode)) if free <= sys.maxunicode else tuple(gaps)
 
 
-@cache
 def _category(name: str) -> Ranges:
     """The characters of a general category (`Lu`), or of all that begin with a letter (`L`)."""
-    ranges: list[tuple[int, int]] = []
-    for inside, run in groupby(
-        range(sys.maxunicode + 1), key=lambda code: unicodedata.category(chr(code)).startswith(name)
-    ):
-        if inside:
-            codes = list(run)
-            ranges.append((codes[0], codes[-1]))
-    return tuple(ranges)
+    return tuple(ranges for category, each in _categories().items() if category.startswith(name) for ranges in each)
+
+
+@cache
+def _categories() -> dict[str, list[tuple[int, int]]]:
+    categories: dict[str, list[tuple[int, int]]] = {}
+    first = 0
+    for category, run in groupby(map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))):
+        following = first + sum(1 for _ in run)
+        categories.setdefault(category, []).append((first, following - 1))
+        first = following
+    return categories

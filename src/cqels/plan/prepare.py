@@ -1,0 +1,37 @@
+"""From text to plan in one call, with every error at its place in the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cqels.lang.parser import parse
+from cqels.model.errors import CqelsError, QueryError, Source
+from cqels.plan.algebra import Query
+from cqels.plan.binder import bind
+
+
+def prepare(
+    text: str,
+    *,
+    source: str = "<query>",
+    name: str | None = None,
+    dialect: str | None = None,
+    emit: str | None = None,
+    policy: str | None = None,
+    base: str | None = None,
+) -> Query:
+    """The plan of a query's text, as written. `source` is what the text is called in errors."""
+    try:
+        return bind(parse(text, name=source, base=base, dialect=dialect), name=name, emit=emit, policy=policy)
+    except CqelsError as error:
+        raise error.at(Source(text, source))
+
+
+def read_query(path: Path) -> str:
+    """The text of a query file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise QueryError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise QueryError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None

@@ -1,0 +1,111 @@
+"""Event time: elements are put in order, late ones are told apart, silent streams are not waited for (SPEC §6)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from cqels.io import Element, Rejected
+from cqels.model.errors import CqelsError
+from cqels.model.time import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """A registered stream: how long it is waited for after a later element, and how long its silence holds others."""
+
+    iri: str
+    lateness: int = 0
+    idle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """No element before this time will come."""
+
+    time: int
+
+
+class Clock:
+    """Holds elements until nothing earlier can come, then releases them by time and, at one time, by arrival."""
+
+    def __init__(self, streams: Iterable[StreamSettings], late: Callable[[Rejected], None]) -> None:
+        self._streams = {each.iri: each for each in streams}
+        self._late = late
+        self._seen: dict[str, int] = {}
+        self._promised: dict[str, int] = {}
+        self._held: list[tuple[int, int, Element | Heartbeat]] = []
+        self._count = 0
+        self._first: int | None = None
+        self._latest = 0
+        self._released: int | None = None
+
+    def arrive(self, element: Element) -> Iterator[Element | Heartbeat]:
+        """What the arrival of an element releases."""
+        if element.stream not in self._streams:
+            known = ", ".join(f"<{iri}>" for iri in self._streams)
+            raise CqelsError(f"stream <{element.stream}> is not registered", hint=f"the streams are {known}")
+        limit = max(
+            (bound for bound in (self._watermark(element.stream), self._released) if bound is not None),
+            default=element.time,
+        )
+        if element.time < limit:
+            behind = format_time(limit - element.time)
+            reason = f"the element of {format_time(element.time)} is late by {behind} (the watermark is {format_time(limit)})"
+            text = " ".join(" ".join(map(str, triple)) + " ." for triple in element.triples)
+            self._late(Rejected(element.stream, f"<{element.stream}>", reason, text))
+            return
+        self._see(element.stream, element.time)
+        yield from self._hold(element.time, element)
+
+    def heartbeat(self, time: int, stream: str | None = None) -> Iterator[Element | Heartbeat]:
+        """What a promise that nothing before `time` will come, on one stream or on all, releases."""
+        for iri in self._streams if stream is None else [stream]:
+            self._promised[iri] = max(time, self._promised.get(iri, time))
+        self._latest = time if self._first is None else max(self._latest, time)
+        self._first = time if self._first is None else self._first
+        yield from self._hold(time, Heartbeat(time))
+
+    def flush(self) -> Iterator[Element | Heartbeat]:
+        """The end of the input: nothing is held back any more."""
+        yield from self._release(None)
+
+    def _see(self, stream: str, time: int) -> None:
+        self._seen[stream] = max(time, self._seen.get(stream, time))
+        self._latest = time if self._first is None else max(self._latest, time)
+        self._first = time if self._first is None else self._first
+
+    def _hold(self, time: int, what: Element | Heartbeat) -> Iterator[Element | Heartbeat]:
+        heapq.heappush(self._held, (time, self._count, what))
+        self._count += 1
+        yield from self._release(self._horizon())
+
+    def _release(self, horizon: int | None) -> Iterator[Element | Heartbeat]:
+        while self._held and (horizon is None or self._held[0][0] <= horizon):
+            time, _, what = heapq.heappop(self._held)
+            if self._released is not None and time < self._released:
+                continue  # a heartbeat that time has overtaken says nothing new
+            self._released = time
+            yield what
+
+    def _watermark(self, stream: str) -> int | None:
+        seen = self._seen.get(stream)
+        promised = self._promised.get(stream)
+        known = [] if promised is None else [promised]
+        if seen is not None:
+            known.append(seen - self._streams[stream].lateness)
+        return max(known, default=None)
+
+    def _horizon(self) -> int:
+        """Nothing earlier than this can come, but from streams that have been silent for too long."""
+        marks = []
+        for iri, settings in self._streams.items():
+            last = max(
+                (time for time in (self._seen.get(iri), self._promised.get(iri)) if time is not None),
+                default=self._first or 0,
+            )
+            if self._latest - last <= settings.idle:
+                mark = self._watermark(iri)
+                marks.append(mark if mark is not None else (self._first or 0) - 1)
+        return min(marks, default=self._latest)

@@ -1,0 +1,345 @@
+"""The reference engine: at every tick all windows and the whole query are computed anew, then differences are taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from pyoxigraph import NamedNode
+
+from cqels.io import Element, Rejected, Result
+from cqels.lang.syntax import Range
+from cqels.model.errors import QueryError
+from cqels.model.terms import Triple
+from cqels.plan import algebra
+from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
+from cqels.plan.scope import variables
+from cqels.reference.algebra import Evaluator, World, is_ordered
+from cqels.reference.clock import Clock, Heartbeat, StreamSettings
+from cqels.reference.emission import Row, constructed, differences
+from cqels.reference.graphs import StampedGraph
+from cqels.reference.solutions import Bag, Solution
+from cqels.reference.windows import Arrival, Moment, boundaries, content
+from cqels.store.dataset import Store
+from cqels.store.dependencies import ANY, graphs_of
+
+Solve = Callable[[Plan, World], Bag]
+"""How the solutions of a plan in a world are found: by the naive evaluator, or by another way to check it."""
+
+
+def naive(plan: Plan, world: World) -> Bag:
+    return Evaluator(world).solutions(plan)
+
+
+@dataclass
+class Registered:
+    """A query that runs: what it read and sent so far."""
+
+    query: Query
+    name: str
+    plan: Plan
+    since: int
+    ticks: int = 0
+    rows: list[Row] = field(default_factory=list)
+    answer: bool = False
+    closed: dict[int, int | None] = field(default_factory=dict)
+    contents: tuple[object, ...] = ()
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def sources(self) -> list[Source]:
+        return [source for node in walk_plan(self.plan) if isinstance(node, algebra.Stream) for source in node.sources]
+
+    @property
+    def output(self) -> str | None:
+        """The IRI under which a CONSTRUCT's result is itself a stream."""
+        if self.query.form != "construct" or ":" not in self.name:
+            return None
+        return self.name
+
+    def take(self) -> list[Result]:
+        """What was sent and not yet taken."""
+        taken, self.results = self.results, []
+        return taken
+
+
+class Reference:
+    """Runs queries over streams and a store, in event time."""
+
+    def __init__(
+        self,
+        store: Store,
+        streams: Iterable[StreamSettings] = (),
+        *,
+        start: int = 0,
+        reject: Callable[[Rejected], None] = lambda rejected: None,
+        solve: Solve = naive,
+    ) -> None:
+        self.store = store
+        self.start = start
+        self.late = 0
+        self._reject = reject
+        self._solve = solve
+        self._settings = list(streams)
+        self._clock = Clock(self._settings, self._count_late)
+        self._queries: list[Registered] = []
+        self._history: dict[str, list[Arrival]] = {each.iri: [] for each in self._settings}
+        self._number = 0
+        self._now: int | None = None
+        self._graphs: dict[tuple[NamedNode | None, int], StampedGraph] = {}
+
+    # ------------------------------------------------------------ what a user does
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(self._history)
+
+    def register(self, query: Query) -> Registered:
+        """Add a query. It sees the elements that arrive from now on."""
+        name = query.name or f"query-{len(self._queries) + 1}"
+        plan = transform_plan(query.plan, _without_slide) if query.policy == "cqels-1" else query.plan
+        registered = Registered(query, name, plan, self._number)
+        for source in registered.sources:
+            self._check_stream(source, registered)
+            if isinstance(source.window, Range) and source.window.slide is not None:
+                registered.closed[source.window.slide] = None
+        if registered.output is not None:
+            self._history.setdefault(registered.output, [])
+        self._queries.append(registered)
+        return registered
+
+    def drop(self, registered: Registered) -> None:
+        self._queries.remove(registered)
+
+    def push(self, element: Element) -> None:
+        """An element arrives."""
+        self._proceed(self._clock.arrive(element))
+
+    def heartbeat(self, time: int, stream: str | None = None) -> None:
+        self._proceed(self._clock.heartbeat(time, stream))
+
+    def finish(self) -> None:
+        """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
+        self._proceed(self._clock.flush())
+
+    def update(self, change: Callable[[Store], object]) -> None:
+        """Change the dataset between two ticks; the queries that read what changed have a tick."""
+        changed: set[NamedNode | None] = set()
+        end = self.store.subscribe(changed.update)
+        try:
+            change(self.store)
+        finally:
+            end()
+        for each in list(self._queries):
+            read = graphs_of(
+                each.plan, default_graphs=each.query.default_graphs, named_graphs=each.query.named_graphs
+            )
+            if read & changed or (ANY in read and changed - {None}):
+                self._tick(each, self._now or 0)
+
+    # ------------------------------------------------------------ time
+
+    def _count_late(self, rejected: Rejected) -> None:
+        self.late += 1
+        self._reject(rejected)
+
+    def _proceed(self, released: Iterator[Element | Heartbeat]) -> None:
+        for what in released:
+            self._close_boundaries(what.time)
+            self._now = what.time
+            if isinstance(what, Heartbeat):
+                for each in list(self._queries):
+                    self._tick(each, what.time)
+            else:
+                self._deliver(what.stream, what.time, what.triples)
+
+    def _close_boundaries(self, before: int) -> None:
+        """Every boundary that time passes on its way is a tick, in the order of time, producers before consumers."""
+        if self._now is None:
+            return
+        passed: list[tuple[int, int, int]] = []
+        for place, each in enumerate(self._queries):
+            found: set[int] = set()
+            for slide in each.closed:
+                found.update(boundaries(slide, self.start, self._now, before))
+            passed += [(boundary, self._depth(each), place) for boundary in found]
+        for boundary, _, place in sorted(passed):
+            each = self._queries[place]
+            for slide in each.closed:
+                if (boundary - self.start) % slide == 0:
+                    each.closed[slide] = boundary
+            self._tick(each, boundary, boundary=True)
+
+    def _depth(self, registered: Registered) -> int:
+        """How many queries the stream of a source has come through."""
+        read = {source.stream.value for source in registered.sources if isinstance(source.stream, NamedNode)}
+        producers = [each for each in self._queries if each.output in read]
+        return 1 + max((self._depth(each) for each in producers), default=0)
+
+    def _deliver(self, stream: str, time: int, triples: tuple[Triple, ...]) -> None:
+        arrival = Arrival(time, self._number, triples)
+        self._number += 1
+        self._history[stream].append(arrival)
+        for each in list(self._queries):
+            if self._reads(each, stream):
+                self._tick(each, time, arrival=arrival)
+
+    def _reads(self, registered: Registered, stream: str) -> bool:
+        return any(
+            not isinstance(source.stream, NamedNode) or source.stream.value == stream for source in registered.sources
+        )
+
+    def _check_stream(self, source: Source, registered: Registered) -> None:
+        if not isinstance(source.stream, NamedNode):
+            return
+        if source.stream.value == registered.output:
+            raise QueryError("the query reads the stream that it makes", span=source.span)
+        if source.stream.value not in self._history:
+            known = ", ".join(f"<{iri}>" for iri in self._history)
+            raise QueryError(
+                f"stream {source.stream} is not registered",
+                span=source.span,
+                hint=f"the streams are {known}" if known else "no stream is registered",
+            )
+
+    # ------------------------------------------------------------ a tick
+
+    def _tick(self, each: Registered, now: int, *, arrival: Arrival | None = None, boundary: bool = False) -> None:
+        if each.query.policy == "window-close" and each.closed and not boundary:
+            return  # evaluated when a window closes, and only then
+        each.ticks += 1
+        rows = self._rows(each, now, without=None)
+        contents = self._contents(each, now)
+        changed = contents != each.contents
+        filled = any(part for part in contents[:-1])
+        quiet: list[Row] = []
+        if each.query.policy == "cqels-1":
+            if arrival is None:
+                each.rows, each.contents = rows, contents
+                return
+            # what would have been sent had nothing arrived is due to expiry alone
+            unmoved = self._rows(each, now, without=arrival)
+            quiet = list((Counter(unmoved) - Counter(each.rows)).elements())
+        if each.query.policy == "window-close":
+            changed = filled
+        if each.query.form == "ask":
+            sent = self._answer(each, now, bool(rows), changed)
+        else:
+            sent = self._difference(each, now, rows, quiet, changed)
+        each.rows, each.contents = rows, contents
+        each.results += sent
+        if each.output is not None:
+            for result in sent:
+                if result.sign != "-":
+                    self._deliver(each.output, now, result.triples)
+
+    def _answer(self, each: Registered, now: int, answer: bool, changed: bool) -> list[Result]:
+        send = changed if each.query.emit == "rstream" else answer != each.answer
+        each.answer = answer
+        return [Result(each.name, now, each.ticks, "", (), boolean=answer)] if send else []
+
+    def _difference(
+        self, each: Registered, now: int, rows: list[Row], quiet: list[Row], changed: bool
+    ) -> list[Result]:
+        query = each.query
+        signed = differences(query.emit, each.rows, rows, changed=changed, ordered=is_ordered(each.plan))
+        if signed is None:
+            return [Result(each.name, now, each.ticks, "", (), empty=True)]
+        silent = Counter(quiet)
+        sent: list[Result] = []
+        for sign, row in signed:
+            if sign != "-" and silent[row] > 0:
+                silent[row] -= 1
+                continue
+            shown = sign if query.emit == "changes" else ""
+            if query.form == "select":
+                sent.append(Result(each.name, now, each.ticks, shown, row))
+            else:
+                triples = constructed(query, variables(each.plan), row, f"{each.name} {each.ticks} {len(sent)}")
+                if triples:
+                    sent.append(Result(each.name, now, each.ticks, shown, (), triples))
+        return sent
+
+    # ------------------------------------------------------------ what a query sees
+
+    def _rows(self, each: Registered, now: int, *, without: Arrival | None) -> list[Row]:
+        names = variables(each.plan)
+        bag = self._solve(each.plan, self._world(each, now, without))
+        return [tuple(solution.bindings.get(name) for name in names) for solution in bag]
+
+    def _world(self, each: Registered, now: int, without: Arrival | None) -> World:
+        query = each.query
+        named = self.store.named_graphs() if query.named_graphs is None else query.named_graphs
+
+        def window(sources: tuple[Source, ...], graphs: tuple[NamedNode, ...]) -> StampedGraph:
+            graph = StampedGraph((triple, None) for iri in graphs for triple in self.store.triples(iri))
+            for source in sources:
+                moment = Moment(now, each.closed)
+                for triple, stamp in content(source.window, self._arrivals(each, source, without), moment):
+                    graph.add(triple, stamp)
+            return graph
+
+        return World(
+            default=self._default(query),
+            named={name: self._graph(name) for name in named},
+            streams=tuple(NamedNode(iri) for iri in self._history),
+            window=window,
+            service=self._service,
+            now=now,
+            seed=each.name,
+        )
+
+    def _contents(self, each: Registered, now: int) -> tuple[object, ...]:
+        """What the windows hold and how new the dataset is, to tell whether anything changed."""
+        moment = Moment(now, each.closed)
+        windows = [
+            tuple(stamp for _, stamp in content(source.window, self._arrivals(each, source, None), moment))
+            for source in each.sources
+        ]
+        return (*windows, (self.store.version(None), self.store.version(ANY)))
+
+    def _arrivals(self, each: Registered, source: Source, without: Arrival | None) -> list[Arrival]:
+        streams = [source.stream.value] if isinstance(source.stream, NamedNode) else list(self._history)
+        found = [
+            arrival
+            for stream in streams
+            for arrival in self._history[stream]
+            if arrival.number >= each.since and arrival is not without
+        ]
+        return sorted(found, key=lambda arrival: arrival.number)
+
+    def _default(self, query: Query) -> StampedGraph:
+        if query.default_graphs is None:
+            return self._graph(None)
+        merged = StampedGraph()
+        for name in query.default_graphs:
+            for triple in self._graph(name).stamps:
+                merged.add(triple, None)
+        return merged
+
+    def _graph(self, name: NamedNode | None) -> StampedGraph:
+        key = (name, self.store.version(name))
+        if key not in self._graphs:
+            self._graphs[key] = StampedGraph((triple, None) for triple in self.store.triples(name))
+        return self._graphs[key]
+
+    def _service(self, plan: algebra.Service) -> Bag:
+        table = self.store.services.table(plan)
+        return [
+            Solution({name: term for name, term in zip(table.variables, row, strict=True) if term is not None})
+            for row in table.rows
+        ]
+
+
+def _without_slide(plan: Plan) -> Plan:
+    if not isinstance(plan, algebra.Stream):
+        return plan
+    sources = tuple(
+        replace(source, window=replace(source.window, slide=None)) if isinstance(source.window, Range) else source
+        for source in plan.sources
+    )
+    return replace(plan, sources=sources)
+
+
+__all__ = ["Reference", "Registered", "StreamSettings", "naive"]

@@ -1,0 +1,87 @@
+"""Files through the reference engine: what `cqels run --engine reference` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from cqels.io import Rejected, Result, StreamDeclaration, merge, read_stream
+from cqels.model.errors import DataError
+from cqels.plan.algebra import Query
+from cqels.reference.engine import Reference
+from cqels.reference.clock import StreamSettings
+from cqels.store.dataset import Store
+
+
+@dataclass
+class Tally:
+    """What a run has seen: shown while it goes on and at its end."""
+
+    elements: int = 0
+    rejected: int = 0
+    late: int = 0
+    results: int = 0
+    time: int | None = None
+    watch: Callable[[Tally], None] = field(default=lambda tally: None, repr=False)
+
+
+def replay(
+    queries: Iterable[Query],
+    declarations: Iterable[StreamDeclaration],
+    store: Store,
+    *,
+    start: int = 0,
+    until: int | None = None,
+    reject: Callable[[Rejected], None] = lambda rejected: None,
+    strict: bool = False,
+    tally: Tally | None = None,
+) -> Iterator[tuple[Query, Result]]:
+    """Send the streams' elements through the queries in the order of time; results as they come.
+
+    `until` is the time of a last heartbeat, which closes the windows that end before it.  With `strict` the first
+    rejected element ends the run.  With no streams there is one tick, at `start`.
+    """
+    declared = tuple(declarations)
+    tally = tally or Tally()
+    faults: list[Rejected] = []
+
+    def told(rejected: Rejected) -> None:
+        reject(rejected)
+        if strict:
+            faults.append(rejected)
+
+    def malformed(rejected: Rejected) -> None:
+        tally.rejected += 1
+        told(rejected)
+
+    def late(rejected: Rejected) -> None:
+        tally.late += 1
+        told(rejected)
+
+    settings = [StreamSettings(each.iri, each.lateness, each.idle) for each in declared]
+    engine = Reference(store, settings, start=start, reject=late)
+    running = [(query, engine.register(query)) for query in queries]
+
+    def taken() -> Iterator[tuple[Query, Result]]:
+        if faults:
+            raise DataError(str(faults[0]), hint="without --strict such input is counted, reported and left out")
+        for query, registered in running:
+            for result in registered.take():
+                tally.results += 1
+                yield query, result
+
+    for element in merge([read_stream(each, malformed) for each in declared]):
+        tally.elements += 1
+        tally.time = element.time
+        engine.push(element)
+        yield from taken()
+        tally.watch(tally)
+    engine.finish()
+    yield from taken()
+    if until is not None:
+        engine.heartbeat(until)
+    elif not declared:
+        engine.heartbeat(start)
+    yield from taken()
+
+

@@ -1,0 +1,221 @@
+"""The dataset: a default graph and named graphs in Oxigraph, kept to the letter, with notice of every change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+import pyoxigraph
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad
+
+from cqels.io.load import read_graph
+from cqels.model.errors import CqelsError, DataError
+from cqels.model.terms import Triple
+from cqels.plan.algebra import Plan
+from cqels.plan.functions import Context
+from cqels.plan.scope import visible
+from cqels.store.dependencies import ANY, AnyGraph, GraphName
+from cqels.store.evaluation import Evaluation, Row, View, services_in
+from cqels.store.exact import protect_quad, reveal_triple
+from cqels.store.service import ServiceCache
+from cqels.store.writing import write
+
+Listener = Callable[[frozenset[GraphName]], None]
+_VIEWS = 4
+
+
+class Store:
+    """RDF graphs in memory, or in a directory.
+
+    A change is atomic: a query sees all of it or nothing, and if it fails nothing is changed.  Listeners are called
+    after it, once, with the graphs whose triples (or whose existence) it really changed.
+    """
+
+    def __init__(self, path: Path | None = None, *, services: ServiceCache | None = None) -> None:
+        try:
+            self._graphs = pyoxigraph.Store() if path is None else pyoxigraph.Store(path)
+        except OSError as error:
+            raise CqelsError(f"the store in {path} does not open: {error}") from error
+        self.services = services or ServiceCache()
+        self._lock = RLock()
+        self._undo: list[Callable[[], None]] | None = None
+        self._changed: set[GraphName] = set()
+        self._versions: dict[GraphName | AnyGraph, int] = {}
+        self._listeners: dict[int, tuple[frozenset[GraphName] | None, Listener]] = {}
+        self._merged: dict[tuple[NamedNode, ...], tuple[tuple[int, ...], pyoxigraph.Store]] = {}
+
+    # ------------------------------------------------------------ reading
+
+    def __len__(self) -> int:
+        """The number of triples in all graphs."""
+        return len(self._graphs)
+
+    def named_graphs(self) -> tuple[NamedNode, ...]:
+        names = [name for name in self._graphs.named_graphs() if isinstance(name, NamedNode)]
+        return tuple(sorted(names, key=lambda name: name.value))
+
+    def has_graph(self, graph: GraphName) -> bool:
+        return graph is None or self._graphs.contains_named_graph(graph)
+
+    def triples(self, graph: GraphName = None) -> Iterator[Triple]:
+        return map(reveal_triple, self._graphs.quads_for_pattern(None, None, None, graph or DefaultGraph()))
+
+    def select(
+        self,
+        plan: Plan,
+        variables: Sequence[str] | None = None,
+        *,
+        graph: NamedNode | None = None,
+        default_graphs: Sequence[NamedNode] | None = None,
+        named_graphs: Sequence[NamedNode] | None = None,
+        context: Context | None = None,
+    ) -> Iterator[Row]:
+        """The solutions of a plan without streams: the values of `variables` (or else of all that are visible).
+
+        `graph` is the active graph, `default_graphs` and `named_graphs` are those of FROM and FROM NAMED: both None
+        where there is neither, so that the store's own default graph and all its named graphs are meant.
+        """
+        tables = {service: self.services.table(service) for service in services_in(plan)}  # may take its time: no lock
+        with self._lock:  # a query sees the state at its start, so only the start has to be between two changes
+            graphs, view = self._view(default_graphs, named_graphs)
+            evaluation = Evaluation(graphs, view, context or Context(), tables.__getitem__)
+            return evaluation.rows(plan, visible(plan) if variables is None else tuple(variables), graph)
+
+    def _view(
+        self, default_graphs: Sequence[NamedNode] | None, named_graphs: Sequence[NamedNode] | None
+    ) -> tuple[pyoxigraph.Store, View]:
+        if default_graphs is None and named_graphs is None:
+            return self._graphs, View(DefaultGraph(), self.named_graphs())
+        default = tuple(dict.fromkeys(default_graphs or ()))
+        named = tuple(dict.fromkeys(named_graphs or ()))
+        if len(default) > 1:
+            return self._merge(default, named), View(DefaultGraph(), named)
+        return self._graphs, View(default[0] if default else None, named)
+
+    def _merge(self, default: tuple[NamedNode, ...], named: tuple[NamedNode, ...]) -> pyoxigraph.Store:
+        """Copies of graphs, several of them merged: over several default graphs Oxigraph would count a triple twice."""
+        key = (*default, NamedNode("http://cqels.org/named"), *named)
+        versions = tuple(self.version(graph) for graph in (*default, *named))
+        known = self._merged.pop(key, None)
+        if known is None or known[0] != versions:
+            copy = pyoxigraph.Store()
+            for graph in default:
+                found = self._graphs.quads_for_pattern(None, None, None, graph)
+                copy.extend(Quad(quad.subject, quad.predicate, quad.object) for quad in found)
+            for graph in named:
+                copy.extend(self._graphs.quads_for_pattern(None, None, None, graph))
+            known = versions, copy
+        self._merged[key] = known
+        while len(self._merged) > _VIEWS:
+            del self._merged[next(iter(self._merged))]
+        return known[1]
+
+    # ------------------------------------------------------------ changing
+
+    def load(self, path: str | Path, graph: NamedNode | None = None) -> int:
+        """Add the triples of a file; its default graph goes to `graph`. The number of triples in the file."""
+        quads = list(read_graph(path, graph))
+        self.add(quads)
+        return len(quads)
+
+    def add(self, quads: Iterable[Quad]) -> None:
+        self.change((), quads)
+
+    def remove(self, quads: Iterable[Quad]) -> None:
+        self.change(quads, ())
+
+    def change(self, removed: Iterable[Quad], added: Iterable[Quad]) -> None:
+        """Remove quads, then add quads."""
+        with self.transaction():
+            gone = dict.fromkeys(quad for quad in map(protect_quad, removed) if quad in self._graphs)
+            new: dict[Quad, None] = {}
+            for quad in map(protect_quad, added):
+                if isinstance(quad.graph_name, BlankNode):
+                    raise DataError(f"the graph {quad.graph_name} is a blank node", hint="name graphs by IRIs")
+                if quad in gone:
+                    del gone[quad]
+                elif quad not in self._graphs:
+                    new[quad] = None
+            if not gone and not new:
+                return
+            self._note(lambda: write(self._graphs, list(new), list(gone)), *map(_graph_of, (*gone, *new)))
+            write(self._graphs, list(gone), list(new))
+
+    def create_graph(self, graph: NamedNode) -> None:
+        """Make an empty named graph, unless it is there."""
+        with self.transaction():
+            if not self.has_graph(graph):
+                self._note(lambda: self._graphs.remove_graph(graph), graph)
+                self._graphs.add_graph(graph)
+
+    def clear_graph(self, graph: GraphName, *, drop: bool = False) -> None:
+        """Remove all triples of a graph, and the graph itself if it is named and to be dropped."""
+        with self.transaction():
+            quads = list(self._graphs.quads_for_pattern(None, None, None, graph or DefaultGraph()))
+            drop = drop and graph is not None and self.has_graph(graph)
+            if quads or drop:
+                self._note(lambda: self._restore(graph, quads), graph)
+                remove = self._graphs.remove_graph if drop else self._graphs.clear_graph
+                remove(graph or DefaultGraph())
+
+    def _restore(self, graph: GraphName, quads: list[Quad]) -> None:
+        if graph is not None:
+            self._graphs.add_graph(graph)
+        self._graphs.extend(quads)
+
+    # ------------------------------------------------------------ transactions and notices
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Several changes as one: undone if an exception leaves the block, told to the listeners once at its end."""
+        with self._lock:
+            if self._undo is not None:
+                yield
+                return
+            self._undo, self._changed = [], set()
+            try:
+                yield
+            except BaseException:
+                for undo in reversed(self._undo):
+                    undo()
+                self._changed = set()
+                raise
+            finally:
+                self._undo = None
+            changed = frozenset(self._changed)
+            for graph in changed:
+                self._versions[graph] = self._versions.get(graph, 0) + 1
+            if changed - {None}:
+                self._versions[ANY] = self._versions.get(ANY, 0) + 1
+            told = [listener for graphs, listener in self._listeners.values() if graphs is None or graphs & changed]
+        if changed:
+            for listener in told:
+                listener(changed)
+
+    def _note(self, undo: Callable[[], None], *graphs: GraphName) -> None:
+        assert self._undo is not None
+        self._undo.append(undo)
+        self._changed.update(graphs)
+
+    def version(self, graph: GraphName | AnyGraph = None) -> int:
+        """How many changes a graph has seen; for ANY, how many there were of any named graph."""
+        return self._versions.get(graph, 0)
+
+    def subscribe(self, listener: Listener, graphs: Iterable[GraphName] | None = None) -> Callable[[], None]:
+        """Call `listener` with the graphs changed by each change of some of `graphs` (None: of any graph).
+
+        The function given back ends the subscription.
+        """
+        key = max(self._listeners, default=0) + 1
+        self._listeners[key] = (None if graphs is None else frozenset(graphs), listener)
+
+        def end() -> None:
+            self._listeners.pop(key, None)
+
+        return end
+
+
+def _graph_of(quad: Quad) -> GraphName:
+    return quad.graph_name if isinstance(quad.graph_name, NamedNode) else None

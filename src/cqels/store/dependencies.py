@@ -1,0 +1,72 @@
+"""Which graphs of the dataset a plan reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import TypeAlias
+
+from pyoxigraph import NamedNode
+
+from cqels.lang.expressions import Exists, walk
+from cqels.plan.algebra import Graph, PathPattern, Plan, Service, Stream, Triples, expressions_of, inputs_of
+
+
+class AnyGraph(Enum):
+    """Stands for every named graph, those to come included."""
+
+    ANY = "any named graph"
+
+
+ANY = AnyGraph.ANY
+GraphName: TypeAlias = NamedNode | None
+"""None is the default graph."""
+
+
+def graphs_of(
+    plan: Plan,
+    graph: GraphName | AnyGraph = None,
+    *,
+    default_graphs: Iterable[NamedNode] | None = None,
+    named_graphs: Iterable[NamedNode] | None = None,
+) -> frozenset[GraphName | AnyGraph]:
+    """The graphs whose change can change the plan's solutions, where `graph` is the active graph.
+
+    `default_graphs` and `named_graphs` are those of FROM and FROM NAMED, both None where a query has neither.
+    """
+    found: set[GraphName | AnyGraph] = set(_read(plan, graph))
+    if default_graphs is None and named_graphs is None:
+        return frozenset(found)
+    named = set(named_graphs or ())
+    chosen: set[GraphName | AnyGraph] = {each for each in found if each in named}
+    if None in found:
+        chosen.update(default_graphs or ())
+    if ANY in found:
+        chosen.update(named)
+    return frozenset(chosen)
+
+
+def _read(plan: Plan, graph: GraphName | AnyGraph) -> Iterator[GraphName | AnyGraph]:
+    match plan:
+        case Triples() | PathPattern():
+            yield graph
+        case Graph(name=name):
+            graph = name if isinstance(name, NamedNode) else ANY
+            yield graph  # even if the pattern inside is empty, it matters whether the graph is there
+        case Service():
+            return
+        case Stream(graphs=graphs):
+            yield from graphs
+            yield from (each for each in _read(plan.input, _WINDOW) if each != _WINDOW)
+            return
+        case _:
+            pass
+    for expression in expressions_of(plan):
+        for node in walk(expression):
+            if isinstance(node, Exists):
+                yield from _read(node.pattern, graph)
+    for child in inputs_of(plan):
+        yield from _read(child, graph)
+
+
+_WINDOW = NamedNode("http://cqels.org/window")

@@ -1,0 +1,83 @@
+"""SPARQL updates as text: parsed by our own grammar, so that every literal keeps its form, and run on a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyoxigraph import NamedNode
+
+from cqels.lang import syntax
+from cqels.lang.parser import parse_update
+from cqels.model.errors import CqelsError, Source
+from cqels.plan.binder import bind_group
+from cqels.plan.scope import variables
+from cqels.store import update
+from cqels.store.dataset import Store
+from cqels.store.dependencies import GraphName
+from cqels.store.update import QuadTemplate
+
+
+def execute(store: Store, text: str, *, name: str = "<update>", base: str | None = None) -> None:
+    """Run an update. All of its operations take effect as one change, or none if one fails."""
+    script = parse_update(text, name=name, base=base)
+    try:
+        with store.transaction():
+            for operation in script.operations:
+                _run(store, operation)
+    except CqelsError as error:
+        raise error.at(Source(text, name))
+
+
+def _run(store: Store, operation: syntax.Operation) -> None:
+    match operation:
+        case syntax.InsertData(quads=quads):
+            update.insert_data(store, map(_template, quads))
+        case syntax.DeleteData(quads=quads):
+            update.delete_data(store, map(_template, quads))
+        case syntax.Modify():
+            _modify(store, operation)
+        case syntax.Load(iri=iri, graph=graph, silent=silent):
+            update.load(store, _path(iri), graph, silent=silent)
+        case syntax.Clear(drop=drop, silent=silent):
+            change = update.drop if drop else update.clear
+            change(store, _graphs(store, operation), silent=silent)
+        case syntax.Create(graph=graph, silent=silent):
+            update.create(store, graph, silent=silent)
+        case syntax.Transfer(kind=kind, origin=origin, target=target, silent=silent):
+            transfer = {"add": update.add, "move": update.move, "copy": update.copy}[kind]
+            transfer(store, origin, target, silent=silent)
+
+
+def _modify(store: Store, operation: syntax.Modify) -> None:
+    plan = bind_group(operation.where)
+    names = variables(plan)
+    rows = store.select(
+        plan,
+        names,
+        default_graphs=operation.dataset.default or None,
+        named_graphs=operation.dataset.named or None,
+    )
+    solutions = [dict(zip(names, row, strict=True)) for row in rows]
+    update.modify(store, map(_template, operation.delete), map(_template, operation.insert), solutions)
+
+
+def _template(quad: syntax.QuadPattern) -> QuadTemplate:
+    return QuadTemplate(quad.subject, quad.predicate, quad.object, quad.graph)
+
+
+def _graphs(store: Store, operation: syntax.Clear) -> list[GraphName]:
+    match operation.which:
+        case "named":
+            return list(store.named_graphs())
+        case "all":
+            return [None, *store.named_graphs()]
+        case _:
+            return [operation.graph]
+
+
+def _path(iri: NamedNode) -> Path:
+    parts = urlsplit(iri.value)
+    if parts.scheme != "file":
+        raise CqelsError(f"LOAD reads files, and {iri} is none", hint="write LOAD <file:///…>")
+    return Path(unquote(parts.path))

@@ -1,0 +1,316 @@
+"""Case files: a timeline of input, queries and what they must send; docs/testing.md has the format."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyoxigraph
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
+
+from cqels.io import Element, Result, writer_for
+from cqels.model.errors import CqelsError, Source, Span
+from cqels.model.terms import Term, Triple
+from cqels.model.time import format_time, parse_duration, parse_time
+from cqels.plan.algebra import Query
+from cqels.plan.prepare import prepare
+from cqels.store.dataset import Store
+
+DIRECTORY = Path(__file__).parent / "cases"
+PREFIXES = {
+    "": "http://ex.org/",
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+}
+_PROLOGUE = " ".join(f"PREFIX {name}: <{iri}>" for name, iri in PREFIXES.items()) + "\n"
+_TURTLE = " ".join(f"@prefix {name}: <{iri}> ." for name, iri in PREFIXES.items()) + "\n"
+_SEPARATOR = re.compile(r"^----(?:[ ]+(\S+))?[ ]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """No element before `time` will come, on one stream or, where it is None, on all."""
+
+    time: int
+    stream: str | None
+
+
+@dataclass(frozen=True)
+class Update:
+    """A change of the dataset: SPARQL Update, or quads to remove and add."""
+
+    text: str
+    removed: tuple[Quad, ...] = ()
+    added: tuple[Quad, ...] = ()
+
+    def apply(self, store: Store) -> None:
+        if self.text:
+            store.update(_PROLOGUE + self.text)  # type: ignore[attr-defined]
+        else:
+            store.change(self.removed, self.added)
+
+
+Event = Element | Heartbeat | Update
+
+
+@dataclass(frozen=True)
+class Stream:
+    iri: str
+    lateness: int = 0
+    idle: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query of a case, as it is written."""
+
+    name: str
+    text: str
+    emit: str | None = None
+    policy: str | None = None
+    dialect: str | None = None
+    ticks: bool = False
+    """The rows show the number of the tick."""
+
+    def prepared(self) -> Query:
+        """The plan; the prefixes that every case has are declared, and an error counts from the written text."""
+        registered = re.match(r"\s*(?:(?:PREFIX|BASE)\s[^>]*>\s*)*REGISTER\b", self.text, re.IGNORECASE)
+        name = None if registered else _iri(self.name).value if self.name[0] in ":<" else self.name
+        try:
+            return prepare(_PROLOGUE + self.text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect)
+        except CqelsError as error:
+            raise self.placed(error) from None
+
+    def placed(self, error: CqelsError) -> CqelsError:
+        error.source = Source(self.text, "query")
+        if error.span is not None:
+            error.span = Span(error.span.start - len(_PROLOGUE), error.span.end - len(_PROLOGUE))
+        return error
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a file says: the dataset, the events in order of arrival, the queries."""
+
+    graphs: tuple[Quad, ...]
+    streams: tuple[Stream, ...]
+    events: tuple[Event, ...]
+    queries: tuple[Asked, ...]
+    expected: dict[str, list[str]]
+
+    def store(self) -> Store:
+        store = Store()
+        store.add(self.graphs)
+        return store
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine made of a case: for each query its plan and results, or why it was refused; the late elements."""
+
+    sent: dict[str, tuple[Query, list[Result]] | CqelsError]
+    late: list[Element]
+
+
+Engine = Callable[[Case], Outcome]
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_case(path: Path) -> Case:
+    """The case in a file."""
+    text = path.read_text(encoding="utf-8")
+    head, *rest = _SEPARATOR.split(text)
+    graphs: list[Quad] = []
+    streams: list[Stream] = []
+    timed: list[tuple[int, Event]] = []
+    queries: list[Asked] = []
+    for words, body in _sections(head):
+        match words:
+            case ["static", *graph]:
+                graphs += _quads(body, _iri(graph[0]) if graph else None)
+            case ["stream", name, *options]:
+                streams.append(_stream(name, options))
+                timed += _arrivals(streams[-1].iri, body)
+            case ["heartbeat", time]:
+                timed.append((parse_time(time), Heartbeat(parse_time(time), None)))
+            case ["update", time]:
+                timed.append((parse_time(time), _update(body)))
+            case ["query", *options]:
+                queries.append(_query(f"q{len(queries) + 1}", options, body))
+            case _:
+                raise ValueError(f"{path}: there is no section {' '.join(words)!r}")
+    events = tuple(event for _, event in sorted(timed, key=lambda each: each[0]))
+    names = [query.name for query in queries]
+    expected = {
+        name or names[0]: [line.strip() for line in part.splitlines() if line.strip()]
+        for name, part in zip(rest[::2], rest[1::2], strict=True)
+    }
+    if expected.keys() - {*names, "late"}:
+        raise ValueError(f"{path}: results are expected of {sorted(expected.keys() - set(names))}, which do not exist")
+    return Case(tuple(graphs), tuple(streams), events, tuple(queries), expected)
+
+
+def _sections(text: str) -> Iterator[tuple[list[str], str]]:
+    """A line that is not indented begins a section; what is indented below it is its body."""
+    words: list[str] = []
+    body: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        if line.strip() and not line[0].isspace():
+            if words:
+                yield words, _dedented(body)
+            words, body = line.split(), []
+        else:
+            body.append(line)
+    if words:
+        yield words, _dedented(body)
+
+
+def _dedented(lines: list[str]) -> str:
+    margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return "\n".join(line[margin:] for line in lines).strip("\n")
+
+
+def _stream(name: str, options: list[str]) -> Stream:
+    values = dict(option.split("=", 1) for option in options)
+    return Stream(_iri(name).value, **{key: parse_duration(value) for key, value in values.items()})
+
+
+def _arrivals(stream: str, body: str) -> Iterator[tuple[int, Event]]:
+    """The elements of a stream with their times of arrival.
+
+    `3s@7s` is an element of 3s that arrives at 7s. Without that it arrives at its time, or if the line before it is
+    later than that, right after it.
+    """
+    entries: list[list[str]] = []
+    for line in body.splitlines():
+        if line.strip() and not line[0].isspace():
+            entries.append(line.split(None, 1))
+        elif line.strip():
+            entries[-1][1] += "\n" + line
+    clock: int | None = None
+    for written, what in entries:
+        word, _, late = written.partition("@")
+        time = parse_time(word)
+        clock = parse_time(late) if late else max(time, time if clock is None else clock)
+        if what.strip() == "heartbeat":
+            yield clock, Heartbeat(time, stream)
+        else:
+            yield clock, Element(stream, time, tuple(_triples(what)))
+
+
+def _update(body: str) -> Update:
+    """`insert …` and `delete …` with Turtle, or else SPARQL Update."""
+    changes: dict[str, list[Quad]] = {"insert": [], "delete": []}
+    for line in body.splitlines():
+        word, _, turtle = line.partition(" ")
+        if word not in changes:
+            return Update(body)
+        graph = re.match(r"(?:graph|into|from) (\S+) ", turtle)
+        changes[word] += _quads(turtle[graph.end() :] if graph else turtle, _iri(graph[1]) if graph else None)
+    return Update("", tuple(changes["delete"]), tuple(changes["insert"]))
+
+
+def _query(name: str, options: list[str], body: str) -> Asked:
+    asked = Asked(name, body)
+    for option in options:
+        key, _, value = option.partition("=")
+        match key:
+            case "ticks":
+                asked = replace(asked, ticks=True)
+            case "name" | "policy" | "dialect":
+                asked = replace(asked, **{key: value})
+            case emission:
+                asked = replace(asked, emit=emission)
+    return asked
+
+
+def _triples(turtle: str) -> Iterator[Triple]:
+    for quad in pyoxigraph.parse(_TURTLE + turtle, format=RdfFormat.TURTLE):
+        assert isinstance(quad.subject, NamedNode | BlankNode)
+        yield quad.subject, quad.predicate, quad.object
+
+
+def _quads(turtle: str, graph: NamedNode | None) -> list[Quad]:
+    return [Quad(*triple, graph or DefaultGraph()) for triple in _triples(turtle)]
+
+
+def _iri(text: str) -> NamedNode:
+    if text.startswith("<"):
+        return NamedNode(text[1:-1])
+    prefix, local = text.split(":", 1)
+    return NamedNode(PREFIXES[prefix] + local)
+
+
+# ---------------------------------------------------------------- showing
+
+
+def shown(case: Case, outcome: Outcome) -> dict[str, list[str]]:
+    """The lines that a case file has below `----`, for each query, and under `late` those of the late elements."""
+    lines: dict[str, list[str]] = {}
+    for asked in case.queries:
+        sent = outcome.sent[asked.name]
+        if isinstance(sent, CqelsError):
+            lines[asked.name] = [f"error: {line}" if not at else line for at, line in enumerate(str(sent).splitlines())]
+        else:
+            lines[asked.name] = _rows(*sent, ticks=asked.ticks)
+    if outcome.late:
+        lines["late"] = [f"{format_time(each.time)}  {_element(each)}" for each in outcome.late]
+    return lines
+
+
+def _rows(query: Query, results: Iterable[Result], *, ticks: bool) -> list[str]:
+    prefixes = {**PREFIXES, **dict(query.prefixes)}
+    blank: dict[BlankNode, BlankNode] = {}
+
+    def named(term: Term | None) -> Term | None:
+        return blank.setdefault(term, BlankNode(f"b{len(blank) + 1}")) if isinstance(term, BlankNode) else term
+
+    rows: list[tuple[str, str]] = []
+    for result in results:
+        text = io.StringIO()
+        triples = tuple(tuple(map(named, triple)) for triple in result.triples)
+        result = replace(result, values=tuple(map(named, result.values)), triples=triples)  # type: ignore[arg-type]
+        writer_for("text", text, query.variables, prefixes).write(result)
+        time, row = text.getvalue().rstrip("\n").split(None, 1)
+        rows.append((f"{time} #{result.tick}" if ticks else time, row))
+    width = max((len(time) for time, _ in rows), default=0)
+    return [f"{time.ljust(width)}  {row}" for time, row in rows]
+
+
+def _element(element: Element) -> str:
+    text = io.StringIO()
+    writer_for("text", text, (), PREFIXES).write(Result("", element.time, 0, "", (), element.triples))
+    default = PREFIXES[""]
+    local = element.stream.removeprefix(default)
+    stream = f"<{element.stream}>" if local == element.stream else f":{local}"
+    return f"{stream} {text.getvalue().split(None, 1)[1].strip()}"
+
+
+def spaced(lines: Iterable[str]) -> list[str]:
+    """The lines with one space between their words, strings apart: what a comparison looks at."""
+    return [re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda found: found[1] or " ", line).strip() for line in lines]
+
+
+# ---------------------------------------------------------------- writing
+
+
+def rewrite(path: Path, case: Case, lines: dict[str, list[str]]) -> None:
+    """Fill in what is expected; what stands above `----` is kept."""
+    text = path.read_text(encoding="utf-8")
+    separator = _SEPARATOR.search(text)
+    head = text[: separator.start()] if separator else text.rstrip("\n") + "\n"
+    single = len(case.queries) == 1
+    parts = []
+    for name, rows in lines.items():
+        title = "----" if single and name != "late" else f"---- {name}"
+        parts += [title, *(f"  {row}" for row in rows)]
+    path.write_text(head + "\n".join(parts) + "\n", encoding="utf-8")

@@ -1,0 +1,445 @@
+"""Random scenarios for hypothesis: small streams and graphs over one small vocabulary, and queries that fit them.
+
+A query is made as text and is well-formed by construction: `prepare` takes every one of them.  `Features` says what may
+occur in it.  The vocabulary is small so that joins find partners and aggregates find groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
+from random_expressions import Expressions, Features
+from scenarios import EX, Beat, Change, Event, Scenario
+
+from cqels.io import Element
+from cqels.model.terms import XSD, XSD_BOOLEAN, XSD_DATE_TIME, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Term, Triple
+from cqels.model.time import SECOND
+from cqels.plan.binder import EMISSIONS, POLICIES
+from cqels.reference.clock import StreamSettings
+
+__all__ = ["Features", "Scenario", "queries", "scenarios", "shuffles"]
+
+T = TypeVar("T")
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+NODES = [NamedNode(EX + "a"), NamedNode(EX + "b"), BlankNode("n")]
+LINKS = [NamedNode(EX + "p"), NamedNode(EX + "q")]
+MIXED = NamedNode(EX + "r")
+VALUE, AT = NamedNode(EX + "v"), NamedNode(EX + "at")
+STREAMS = [EX + name for name in ("s1", "s2", "s3")]
+GRAPHS = [NamedNode(EX + "g1"), NamedNode(EX + "g2")]
+
+_PLAIN = [
+    *(Literal(text, datatype=XSD_INTEGER) for text in ("1", "2", "3", "-1")),
+    *(Literal(text, datatype=XSD_DECIMAL) for text in ("1.5", "0.25")),
+    *(Literal("x"), Literal("yy"), Literal("x", language="en"), Literal("1")),
+    *(Literal(text, datatype=XSD_BOOLEAN) for text in ("true", "false")),
+    Literal("2020-02-03T04:05:06Z", datatype=XSD_DATE_TIME),
+]
+_DOUBLES = [Literal("0.5", datatype=XSD_DOUBLE), Literal("2.5", datatype=XSD_DOUBLE)]
+_OTHER_FORMS = [
+    Literal("01", datatype=XSD_INTEGER),
+    Literal("1.0", datatype=XSD_DECIMAL),
+    Literal("1", datatype=NamedNode(XSD + "byte")),
+    Literal("1e0", datatype=XSD_DOUBLE),
+    Literal("z", datatype=XSD_INTEGER),
+    Literal("?", datatype=NamedNode(EX + "type")),
+]
+
+
+# ---------------------------------------------------------------- data
+
+
+@cache
+def _triples(features: Features) -> st.SearchStrategy[Triple]:
+    values = [*_PLAIN, *(_DOUBLES if features.doubles else ()), *(_OTHER_FORMS if features.other_forms else ())]
+    nodes = st.sampled_from(NODES)
+    links = st.tuples(nodes, st.sampled_from([*LINKS, *LINKS, MIXED]), nodes)
+    mixed = st.tuples(nodes, st.sampled_from([VALUE, VALUE, VALUE, MIXED]), st.sampled_from(values))
+    times = st.sampled_from([str(1000 * second) for second in range(8)])
+    stamps = st.tuples(nodes, st.just(AT), times.map(lambda text: Literal(text, datatype=XSD_INTEGER)))
+    return st.sampled_from([links] * 4 + [mixed] * 4 + [stamps]).flatmap(lambda chosen: chosen)
+
+
+@cache
+def _elements(stream: str, features: Features) -> st.SearchStrategy[list[Element]]:
+    """Elements in order of time, with equal times and gaps."""
+    content = st.lists(_triples(features), min_size=1, max_size=4, unique=True)
+    step = st.sampled_from([0, 0, 1, 1, 1, 2, 5])
+
+    def timed(steps: list[tuple[int, list[Triple]]]) -> list[Element]:
+        time, found = 0, []
+        for gap, triples in steps:
+            time += gap
+            found.append(Element(stream, time * SECOND, tuple(triples)))
+        return found
+
+    steps = st.tuples(step, content)
+    sizes = st.integers(0, features.elements)
+    return sizes.flatmap(lambda size: st.lists(steps, min_size=size, max_size=size)).map(timed)
+
+
+@cache
+def _quads(features: Features, size: int) -> st.SearchStrategy[tuple[Quad, ...]]:
+    graphs = st.sampled_from([DefaultGraph(), DefaultGraph(), *GRAPHS])
+    quads = st.tuples(_triples(features), graphs).map(lambda pair: Quad(*pair[0], pair[1]))
+    sizes = st.integers(0, size)
+    return sizes.flatmap(lambda least: st.lists(quads, min_size=least, max_size=size, unique=True)).map(tuple)
+
+
+def _arrivals(draw: Draw, elements: list[Element], settings: dict[str, StreamSettings]) -> list[Element]:
+    """The elements in an order of arrival in which some are behind time, and a few behind their stream's lateness."""
+    delays = [0, 0, 0, *(each.lateness // SECOND for each in settings.values()), 3]
+    late = [draw(st.sampled_from(delays)) * SECOND if settings[each.stream].lateness else 0 for each in elements]
+    order = sorted(range(len(elements)), key=lambda place: (elements[place].time + late[place], place))
+    return [elements[place] for place in order]
+
+
+def _events(draw: Draw, features: Features, streams: Sequence[StreamSettings]) -> tuple[Event, ...]:
+    elements = sorted(
+        (each for settings in streams for each in draw(_elements(settings.iri, features))), key=lambda each: each.time
+    )
+    events: list[Event] = [*_arrivals(draw, elements, {each.iri: each for each in streams})]
+    if features.heartbeats:
+        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+            place = draw(st.integers(0, len(events)))
+            last = max((each.time for each in events[:place] if isinstance(each, Element)), default=0)
+            time = last + draw(st.integers(0, 6)) * SECOND
+            events.insert(place, Beat(time, draw(st.sampled_from([None, None, streams[0].iri]))))
+    if features.updates:
+        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+            change = Change(draw(_quads(features, 2)), draw(_quads(features, 3)))
+            events.insert(draw(st.integers(0, len(events))), change)
+    return tuple(events)
+
+
+def _streams(draw: Draw, features: Features) -> tuple[StreamSettings, ...]:
+    count = draw(st.integers(2, len(STREAMS)))
+    if not features.lateness:
+        return tuple(StreamSettings(iri) for iri in STREAMS[:count])
+    lateness, idle = st.sampled_from([0, 0, 2 * SECOND]), st.sampled_from([0, 0, 3 * SECOND])
+    return tuple(StreamSettings(iri, draw(lateness), draw(idle)) for iri in STREAMS[:count])
+
+
+@st.composite
+def scenarios(draw: Draw, features: Features = Features(), *, beside: int = 0) -> Scenario:  # noqa: B008
+    """Scenarios with a query of these features, and up to so many other queries beside it."""
+    streams = _streams(draw, features)
+    static = draw(_quads(features, 10))
+    events = _events(draw, features, streams)
+    query = draw(queries(features))
+    others = tuple(draw(st.lists(queries(features), max_size=beside))) if beside else ()
+    emit = draw(st.sampled_from([None, *EMISSIONS]))
+    policy = draw(st.sampled_from([None, *features.policies]))
+    return Scenario(static, streams, events, query, emit, policy, others)
+
+
+@st.composite
+def shuffles(draw: Draw, scenario: Scenario, lateness: int) -> Scenario:
+    """The scenario's elements in another order of arrival, none later than allowed, those of one time as they were."""
+    elements = [each for each in scenario.events if isinstance(each, Element)]
+    delay: dict[int, int] = {}
+    for each in elements:
+        delay.setdefault(each.time, draw(st.integers(0, lateness // SECOND)) * SECOND)
+    order = sorted(range(len(elements)), key=lambda i: (elements[i].time + delay[elements[i].time], elements[i].time, i))
+    streams = tuple(StreamSettings(each.iri, lateness, each.idle) for each in scenario.streams)
+    return Scenario(
+        scenario.static, streams, tuple(elements[i] for i in order), scenario.query, scenario.emit, scenario.policy
+    )
+
+
+# ---------------------------------------------------------------- queries
+
+_NAMES = ("x", "y", "z", "w", "n")
+_SPARE = ("e", "f", "k", "m", "n", "w", "z")
+_AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+
+
+@st.composite
+def queries(draw: Draw, features: Features = Features()) -> str:  # noqa: B008
+    """The text of a query, without its PREFIX."""
+    return _Queries(draw, features).query()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a group and the variables it makes visible there."""
+
+    text: str
+    names: tuple[str, ...] = ()
+
+
+def _union(*several: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in several for name in names))
+
+
+class _Queries(Expressions):
+    """Writes one query. `_left` is how many triple patterns it may still have, so that no join explodes."""
+
+    def __init__(self, draw: Draw, features: Features) -> None:
+        super().__init__(draw, features)
+        self._left = self.number(1, features.patterns)
+
+    # ------------------------------------------------------------ the whole
+
+    def query(self) -> str:
+        form = self.pick(self.features.forms)
+        dataset = self._dataset()
+        where = self.group("dataset", 2, stream=True)
+        if form == "ask":
+            return f"ASK {dataset}WHERE {where.text}"
+        if form == "construct":
+            return f"CONSTRUCT {self._template(where.names)} {dataset}WHERE {where.text}{self._limits(ordered=False)}"
+        head, tail, _ = self._select(where)
+        return f"{head} {dataset}WHERE {where.text}{tail}{self._last_values()}"
+
+    def _dataset(self) -> str:
+        if not self.features.graphs or not self.chance(10):
+            return ""
+        names = [(word, graph) for word in ("FROM", "FROM NAMED") for graph in (":g1", ":g2")]
+        return "".join(f"{word} {graph} " for word, graph in names if self.chance(50))
+
+    def _last_values(self) -> str:
+        return f" {self._values().text}" if self.chance(5) else ""
+
+    def _template(self, names: tuple[str, ...]) -> str:
+        def node() -> str:
+            return self.pick([*(f"?{name}" for name in names), ":a", "_:b"])
+
+        triples = [f"{node()} {self.pick([':p', ':out'])} {node()} ." for _ in range(self.number(1, 2))]
+        return "{ " + " ".join(triples) + " }"
+
+    def _select(self, where: Part) -> tuple[str, str, tuple[str, ...]]:
+        """What stands before WHERE, what stands after the group, and the columns."""
+        if self.features.aggregates and self.chance(35):
+            return self._grouped(where)
+        distinct = self.pick(["", "", "", "DISTINCT ", "REDUCED "])
+        if not where.names or self.chance(15):
+            items, columns = "*", where.names
+        else:
+            columns = self.some(where.names)
+            written = [f"?{name}" for name in columns]
+            if self.chance(25):
+                alias = self._unused(where.names)
+                written.append(f"({self.expression(where.names)} AS ?{alias})")
+                columns = (*columns, alias)
+            items = " ".join(written)
+        return f"SELECT {distinct}{items}", self._order(_union(where.names, columns)), columns
+
+    def _grouped(self, where: Part) -> tuple[str, str, tuple[str, ...]]:
+        keys = self.some(where.names) if where.names and self.chance(75) else ()
+        keys = keys[:2]
+        by = [f"?{name}" for name in keys]
+        if self.chance(10):
+            alias = self._unused((*where.names, *keys))
+            by.append(f"({self.expression(where.names)} AS ?{alias})")
+            keys = (*keys, alias)
+        shown = keys if self.chance(80) else ()
+        columns, items = list(shown), [f"?{name}" for name in shown]
+        for _ in range(self.number(0 if items else 1, 2)):
+            alias = self._unused((*where.names, *keys, *columns))
+            items.append(f"({self._computed(where.names, keys)} AS ?{alias})")
+            columns.append(alias)
+        tail = f" GROUP BY {' '.join(by)}" if by else ""
+        if self.chance(25):
+            tail += f" HAVING ({self._aggregate(where.names)} {self.pick(['>', '<=', '!='])} {self.pick('123')})"
+        return f"SELECT {' '.join(items)}", tail + self._order(tuple(columns)), tuple(columns)
+
+    def _computed(self, names: tuple[str, ...], keys: tuple[str, ...]) -> str:
+        folded = self._aggregate(names)
+        if self.chance(15):
+            other = f"?{self.pick(keys)}" if keys and self.chance(50) else self._aggregate(names)
+            return f"COALESCE({folded} {self.pick('+-*')} {other}, {folded})"
+        return folded
+
+    def _aggregate(self, names: tuple[str, ...]) -> str:
+        functions = [*_AGGREGATES, "COUNT", "*"]
+        functions += ["MEDIAN"] if self.features.median else []
+        functions += ["SAMPLE", "GROUP_CONCAT"] if self.features.freshness else []
+        name, distinct = self.pick(functions), self.pick(["", "", "DISTINCT "])
+        if name == "*" or not names:
+            return f"COUNT({distinct}*)"
+        argument = f"?{self.pick(names)}" if self.chance(80) else self.expression(names)
+        separator = self.pick(["", ' ; SEPARATOR=","']) if name == "GROUP_CONCAT" else ""
+        return f"{name}({distinct}{argument}{separator})"
+
+    def _order(self, names: tuple[str, ...]) -> str:
+        if not self.features.order or not names or not self.chance(25):
+            return self._limits(ordered=False)
+        keys = [self.pick([f"?{name}", f"DESC(?{name})", f"ASC(?{name})"]) for name in self.some(names)[:2]]
+        return f" ORDER BY {' '.join(keys)}{self._limits(ordered=True)}"
+
+    def _limits(self, *, ordered: bool) -> str:
+        if not self.features.freshness or not self.features.order or not self.chance(50 if ordered else 5):
+            return ""
+        limit, offset = self.pick(["", " LIMIT 1", " LIMIT 2", " LIMIT 3"]), self.pick(["", "", " OFFSET 1"])
+        return limit + offset
+
+    def _unused(self, names: Sequence[str]) -> str:
+        return self.pick([name for name in (*_SPARE, "e1", "e2", "e3") if name not in names])
+
+    # ------------------------------------------------------------ groups
+
+    def group(self, place: str, depth: int, *, stream: bool = False, given: tuple[str, ...] = ()) -> Part:
+        """A group in braces. `place` is `dataset`, `graph` or `stream`; `stream` asks for a STREAM in it."""
+        if depth > 0 and self.features.subselects and self.chance(7):
+            return self._sub_select(place, depth, stream=stream)
+        parts = [self._stream(depth, place) if stream else self._base(place, depth)]
+        names = parts[0].names
+        for _ in range(self.pick([0, 1, 1, 2, 3]) if depth else self.pick([0, 0, 1])):
+            part = self._part(place, depth, names, given)
+            parts.append(part)
+            names = _union(names, part.names)
+        if stream and self.chance(30):  # what comes first matters to OPTIONAL, MINUS and BIND
+            parts = [Part("{ " + parts[0].text + " }", parts[0].names), *parts[1:]]
+        return Part("{ " + " ".join(part.text for part in parts) + " }", names)
+
+    def _base(self, place: str, depth: int) -> Part:
+        if self._left <= 0:
+            return self.pick([Part(""), self._values()])
+        if depth > 0 and place != "stream":
+            kind = self.pick(["triples", "triples", "graph", "stream"])
+            if kind == "graph" and self.features.graphs:
+                return self._graph(depth)
+            if kind == "stream":
+                return self._stream(depth, place)
+        return self._triples()
+
+    def _part(self, place: str, depth: int, names: tuple[str, ...], given: tuple[str, ...]) -> Part:
+        kinds = ["filter", "filter", "bind"] if self.features.expressions else []
+        kinds += ["values"] if self.chance(30) else []
+        if self._left > 0:
+            kinds += ["triples", "triples"]
+            if depth > 0:
+                kinds += ["optional", "optional", "union", "minus", "group"]
+                kinds += ["sub_select"] if self.features.subselects else []
+                if place != "stream":
+                    kinds += ["stream", "stream"] + (["graph"] if self.features.graphs else [])
+                    kinds += ["sequence"] if self.features.time else []
+        match self.pick(kinds or ["values"]):
+            case "filter":
+                return Part(f"FILTER({self.condition(_union(names, given), place, depth)})")
+            case "bind":
+                name = self._unused(names)
+                return Part(f"BIND({self.expression(_union(names, given))} AS ?{name})", (name,))
+            case "triples":
+                return self._triples()
+            case "optional":
+                inner = self.group(place, depth - 1, given=names)
+                return Part(f"OPTIONAL {inner.text}", inner.names)
+            case "union":
+                both = [self.group(place, depth - 1) for _ in range(self.pick([2, 2, 3]))]
+                return Part(" UNION ".join(each.text for each in both), _union(*(each.names for each in both)))
+            case "minus":
+                return Part(f"MINUS {self.group(place, depth - 1).text}")
+            case "group":
+                return self.group(place, depth - 1)
+            case "sub_select":
+                return self._sub_select(place, depth - 1)
+            case "stream":
+                return self._stream(depth - 1, place)
+            case "graph":
+                return self._graph(depth - 1)
+            case "sequence":
+                return self._sequence(depth - 1, place)
+            case _:
+                return self._values()
+
+    def pattern(self, place: str, depth: int, names: tuple[str, ...]) -> str:
+        """The group of an EXISTS."""
+        return self.group(place, max(0, depth - 1), given=names).text
+
+    def _sub_select(self, place: str, depth: int, *, stream: bool = False) -> Part:
+        where = self.group(place, depth - 1, stream=stream)
+        head, tail, names = self._select(where)
+        return Part(f"{{ {head} WHERE {where.text}{tail} }}", names)
+
+    def _values(self) -> Part:
+        names = self.some(_NAMES)[:2]
+        terms = [":a", ":a", ":b", "1", '"x"', "UNDEF", "UNDEF"]
+        rows = [f"({' '.join(self.pick(terms) for _ in names)})" for _ in range(self.number(1, 3))]
+        return Part(f"VALUES ({' '.join('?' + name for name in names)}) {{ {' '.join(rows)} }}", names)
+
+    # ------------------------------------------------------------ graphs and streams
+
+    def _graph(self, depth: int) -> Part:
+        inner = self.group("graph", max(0, depth - 1))
+        name = self.pick([":g1", ":g2", "?g", "?x"])
+        return Part(f"GRAPH {name} {inner.text}", _union((name[1:],) if name[0] == "?" else (), inner.names))
+
+    def _stream(self, depth: int, place: str) -> Part:
+        inner = self.group("stream", max(0, depth - 1))
+        name = self.pick([":s1", ":s1", ":s2", ":s2", "?s"])
+        names = _union((name[1:],) if name[0] == "?" else (), inner.names)
+        window, at = self._window(inner.names), ""
+        if self.features.time and self.chance(15):
+            moment = self.pick([each for each in ("t", "u", "e") if each not in names])
+            at, names = f" AT ?{moment}", _union(names, (moment,))
+        return Part(f"STREAM {name}{window}{at} {inner.text}", names)
+
+    def _window(self, names: tuple[str, ...]) -> str:
+        width, slide = self.number(0, 8), self.number(1, 4)
+        kinds = ["", " [NOW]", " [ALL]", " [ALL]", *[f" [RANGE {width}s]"] * 3, f" [RANGE {width + 4}s]"]
+        kinds += [f" [RANGE {width + 1}s SLIDE {slide}s]", f" [RANGE {width + 1}s TUMBLING]"]
+        kinds += [f" [TRIPLES {width + 1}]", f" [TRIPLES {width + 3}]", f" [ELEMENTS {slide}]", f" [ELEMENTS {slide + 2}]"]
+        kinds += [self.pick([f" [RANGE {width}s @:at]", f" [RANGE {width + 1}s STEP {slide}s @:at]"])]
+        if names and self.features.partitions:
+            by = " ".join(f"?{name}" for name in self.some(names)[:2])
+            kinds += [f" [PARTITION BY {by} {self.pick(['TRIPLES', 'ELEMENTS'])} {slide}]"]
+        return self.pick(kinds)
+
+    def _sequence(self, depth: int, place: str) -> Part:
+        left, right = (self.group(place, max(0, depth), stream=True) for _ in range(2))
+        word = self.pick(["SEQ", "SEQ", "OPTIONALSEQ", "EQUALS", "EQUALSOPTIONAL"])
+        return Part(f"{left.text} {word} {right.text}", _union(left.names, right.names))
+
+    # ------------------------------------------------------------ triples
+
+    def _triples(self) -> Part:
+        texts, names = [], ()
+        for _ in range(self.pick([1, 1, 1, 2, 2, 3])):
+            if self._left <= 0 and texts:
+                break
+            self._left -= 1
+            triple = self._triple(names)
+            texts.append(triple.text)
+            names = _union(names, triple.names)
+        return Part(" . ".join(texts) + " .", names)
+
+    def _triple(self, linked: tuple[str, ...]) -> Part:
+        subjects = [f"?{name}" for name in linked if name in _NAMES] if linked and self.chance(60) else []
+        subject = self.pick(subjects or ["?x"] * 6 + ["?y", "?y", "?z", ":a", "[]"])
+        verb = self._verb()
+        values = ["?n", "?n", "?n", "?y", "?z", "1", "[]"] if verb == ":v" else ["?y"] * 4 + ["?z", "?z", "?x", "?n", ":b"]
+        value = self.pick([each for each in values if each != subject or self.chance(5)])
+        return Part(f"{subject} {verb} {value}", tuple(node[1:] for node in (subject, verb, value) if node[0] == "?"))
+
+    def _verb(self) -> str:
+        if self.features.paths and self.chance(20):
+            return self._path(2)
+        return self.pick([":p", ":p", ":p", ":q", ":q", ":r", ":v", ":v", ":v", "?w"])
+
+    def _path(self, depth: int) -> str:
+        link = self.pick([":p", ":q", ":r", ":v"])
+        if depth == 0:
+            return link
+        inner = self._path(depth - 1)
+        return self.pick(
+            [
+                f"^({inner})",
+                f"({inner})/({self._path(depth - 1)})",
+                f"({inner}|{link})",
+                f"({inner})*",
+                f"({inner})+",
+                f"({inner})?",
+                self.pick([f"!{link}", f"!({link}|^:q)", "!(^:p)", "!()"]),
+            ]
+        )
+
+
+_ = Term, POLICIES

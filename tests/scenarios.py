@@ -1,0 +1,147 @@
+"""A scenario: data, what happens in which order, and a query over it; how to run one, and how to print it as a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from pyoxigraph import NamedNode, Quad
+
+from cqels.io import Element, Result
+from cqels.model.notation import Notation
+from cqels.model.time import format_time
+from cqels.plan.algebra import Query
+from cqels.plan.prepare import prepare
+from cqels.reference.clock import StreamSettings
+from cqels.reference.engine import Reference, Registered
+from cqels.store.dataset import Store
+
+EX = "http://example.org/"
+PREFIX = f"PREFIX : <{EX}> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>"
+NAME = "q"
+_NOTATION = Notation({"": EX, "xsd": "http://www.w3.org/2001/XMLSchema#"})
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A heartbeat, of one stream or (None) of all."""
+
+    time: int
+    stream: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An update of the dataset."""
+
+    removed: tuple[Quad, ...]
+    added: tuple[Quad, ...]
+
+
+Event: TypeAlias = Element | Beat | Change
+
+
+@dataclass(frozen=True, repr=False)
+class Scenario:
+    """What is there, what comes in which order, and what is asked. `repr` is the scenario as a case."""
+
+    static: tuple[Quad, ...]
+    streams: tuple[StreamSettings, ...]
+    events: tuple[Event, ...]
+    query: str
+    emit: str | None = None
+    policy: str | None = None
+    others: tuple[str, ...] = field(default=())
+    """Queries that run beside it."""
+
+    def __repr__(self) -> str:
+        return "\n" + case(self)
+
+    def prepared(self) -> Query:
+        return prepare(f"{PREFIX} {self.query}", name=NAME, emit=self.emit, policy=self.policy)
+
+    def emitting(self, emit: str) -> Scenario:
+        return replace(self, emit=emit)
+
+
+def run(
+    scenario: Scenario,
+    *,
+    change_plan: Callable[[Query], Query] = lambda query: query,
+    engine: Callable[..., Any] = Reference,
+    **options: Any,
+) -> list[Result]:
+    """What the scenario's query sends. `engine` is made from a store, streams and the options."""
+    store = Store()
+    store.add(scenario.static)
+    running = engine(store, scenario.streams, **options)
+    registered: Registered = running.register(change_plan(scenario.prepared()))
+    for place, text in enumerate(scenario.others):
+        running.register(prepare(f"{PREFIX} {text}", name=f"other-{place}"))
+    play(running, scenario.events)
+    return registered.take()
+
+
+def play(engine: Any, events: Iterable[Event]) -> None:
+    for event in events:
+        match event:
+            case Element():
+                engine.push(event)
+            case Beat(time=time, stream=stream):
+                engine.heartbeat(time, stream)
+            case Change(removed=removed, added=added):
+                engine.update(lambda store, gone=removed, new=added: store.change(gone, new))
+    engine.finish()
+
+
+# ---------------------------------------------------------------- as a case file
+
+
+def case(scenario: Scenario) -> str:
+    """The scenario in the words of a case file (tests/cases/*.cqt), what is expected left for `REWRITE=1` to fill in."""
+    lines = [line for graph in _graphs(scenario.static) for line in _graph("static", graph, scenario.static)]
+    lines += ["stream " + " ".join(_settings(each)) for each in scenario.streams]
+    lines.append("events")
+    for event in scenario.events:
+        lines += _event(event)
+    lines.append(" ".join(filter(None, ("query", scenario.emit, scenario.policy and f"policy={scenario.policy}"))))
+    lines.append(f"  {scenario.query}")
+    for text in scenario.others:
+        lines += ["query beside", f"  {text}"]
+    return "\n".join([*lines, "----", ""])
+
+
+def _graphs(quads: Iterable[Quad]) -> list[object]:
+    return sorted({quad.graph_name for quad in quads}, key=str)
+
+
+def _graph(word: str, graph: object, quads: Sequence[Quad]) -> Iterator[str]:
+    yield f"{word} {_NOTATION.iri(graph)}" if isinstance(graph, NamedNode) else word
+    yield from (f"  {_triple(quad)}" for quad in quads if quad.graph_name == graph)
+
+
+def _triple(triple: Any) -> str:
+    subject, predicate, value, *_ = triple
+    return f"{_NOTATION.triple((subject, predicate, value))} ."
+
+
+def _settings(settings: StreamSettings) -> Iterator[str]:
+    yield _NOTATION.iri(NamedNode(settings.iri))
+    if settings.lateness:
+        yield f"lateness={format_time(settings.lateness)}"
+    if settings.idle:
+        yield f"idle={format_time(settings.idle)}"
+
+
+def _event(event: Event) -> Iterator[str]:
+    match event:
+        case Element(stream=stream, time=time, triples=triples):
+            yield f"  {format_time(time)} {_NOTATION.iri(NamedNode(stream))} " + " ".join(map(_triple, triples))
+        case Beat(time=time, stream=stream):
+            yield f"  {format_time(time)} heartbeat" + (f" {_NOTATION.iri(NamedNode(stream))}" if stream else "")
+        case Change(removed=removed, added=added):
+            for word, quads in (("remove", removed), ("add", added)):
+                for quad in quads:
+                    graph = f"{_NOTATION.iri(quad.graph_name)} " if isinstance(quad.graph_name, NamedNode) else ""
+                    yield f"  {word} {graph}{_triple(quad)}"

@@ -1,0 +1,82 @@
+"""Static files of every RDF format, and where their faults are."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from pyoxigraph import DefaultGraph, NamedNode
+
+from cqels.io import read_graph
+from cqels.model.errors import DataError
+
+FILES = {
+    "a.nt": "<x:a> <x:p> <x:b> .",
+    "a.nq": "<x:a> <x:p> <x:b> .",
+    "a.ttl": "@prefix x: <x:> . x:a x:p x:b .",
+    "a.trig": "{ <x:a> <x:p> <x:b> }",
+    "a.rdf": '<r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:x="x:">'
+    '<r:Description r:about="x:a"><x:p r:resource="x:b"/></r:Description></r:RDF>',
+    "a.jsonld": '{"@id": "x:a", "x:p": {"@id": "x:b"}}',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_formats(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / (name + suffix)
+    content = FILES[name].encode()
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    (quad,) = read_graph(path)
+    assert [str(term) for term in quad.triple] == ["<x:a>", "<x:p>", "<x:b>"]
+    assert quad.graph_name == DefaultGraph()
+    (quad,) = read_graph(path, NamedNode("x:g"))
+    assert quad.graph_name == NamedNode("x:g")
+
+
+def test_named_graphs_stay_and_blank_nodes_belong_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.nq"
+    path.write_text("_:a <x:p> _:a <x:h> .\n")
+    (first,), (second,) = read_graph(path, NamedNode("x:g")), read_graph(path, NamedNode("x:g"))
+    assert first.graph_name == NamedNode("x:h")
+    assert first.subject == first.object != second.subject
+
+
+def test_relative_iris_are_resolved_against_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.ttl"
+    path.write_text("<> <x:p> <#b> .")
+    (quad,) = read_graph(path)
+    assert quad.subject == NamedNode(path.resolve().as_uri())
+
+
+def test_a_fault_is_shown_in_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.ttl"
+    path.write_text("@prefix x: <x:> .\nx:a x:p x:b .\nx:a x:p y:b .\n")
+    with pytest.raises(DataError) as caught:
+        list(read_graph(path))
+    assert str(caught.value).splitlines() == [
+        "the prefix y: has not been declared",
+        f"  --> {path}:3:9",
+        "   | x:a x:p y:b .",
+        "   |         ^^^",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.nt.gz", gzip.compress(FILES["a.nt"].encode())[:-9], "the file cannot be read"),
+        ("a.nt.gz", "<x:a> <x:p> <x:b> .", "the file cannot be read"),
+        ("a.pdf", "", "extension does not tell its format"),
+        ("a.rdf", "<a/>", "namespaces are required"),
+        ("a.jsonld", '{"@context": "http://ex.org/c"}', "remote contexts"),
+        ("a.ttl", "<< <x:a> <x:b> 1 >> <x:c> 2 .", "not part of RDF 1.1"),
+        ("a.nt", "<x:a> <x:b> .", "object"),
+        ("none.nt", None, "no such file"),
+    ],
+)
+def test_what_cannot_be_read(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_graph(tmp_path / name))
+    assert caught.value.message[0] == caught.value.message[0].lower()
