@@ -31,8 +31,8 @@ unit: setup  ## the tests alone
 fuzz: setup  ## long random comparison of the evaluators (minutes)
 	$(BIN)/pytest -n $(WORKERS) -m fuzz
 
-rewrite: setup  ## fill in the expected rows of the case files
-	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py
+rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
+	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

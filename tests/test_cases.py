@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cases import DIRECTORY, Case, Engine, Heartbeat, Outcome, Update, read_case, rewrite, shown, spaced
+from .cases import DIRECTORY, Case, Engine, Heartbeat, Outcome, Update, read_case, rewrite, shown, spaced
 
 from cqels.io import Element, Rejected, Result
 from cqels.model.errors import CqelsError

@@ -86,15 +86,20 @@ class _Graph:
             cell = self.object(cell, RDF_REST.value)
 
 
+def manifests() -> list[Path]:
+    return sorted(SUITE.glob("*/*/manifest.ttl"))
+
+
 @cache
 def entries() -> tuple[Test, ...]:
-    """Every test of every manifest, in the order of the folders and of the entries; nothing when the suites are absent."""
-    return tuple(test for path in sorted(SUITE.glob("*/*/manifest.ttl")) for test in _manifest(path))
+    """Every test of every manifest, in the order of the folders and of the entries; none when the suites are absent."""
+    return tuple(test for path in manifests() for test in _manifest(path))
 
 
 def _manifest(path: Path) -> Iterator[Test]:
     graph = _Graph(list(_triples(path)))
-    for entry in graph.members(graph.object(NamedNode(path.as_uri()), _MF + "entries")):
+    (listed,) = (target for _, predicate, target in graph.triples if predicate.value == _MF + "entries")
+    for entry in graph.members(listed):
         action = graph.object(entry, _MF + "action")
         kind = graph.object(entry, RDF_TYPE.value)
         query = graph.object(action, _QT + "query") or action

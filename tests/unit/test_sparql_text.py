@@ -125,6 +125,11 @@ def grouped(plan: Plan, keys: tuple[str, ...]) -> Plan:
     return plan if "n" in visible(plan) else Group(plan, tuple(dict.fromkeys(keys)), (("n", Aggregate("COUNT", None)),))
 
 
+def sliced(plan: Plan, offset: int, ordered: bool) -> Plan:
+    keys = ((Call("STR", (X,)), True), (Y, False))
+    return Slice(Project(OrderBy(plan, keys, ("x", "y")) if ordered else plan, ("x", "y")), offset, 2)
+
+
 def bigger(inner: st.SearchStrategy[Plan]) -> st.SearchStrategy[Plan]:
     names = st.sampled_from(["x", "y", "z"])
     return st.one_of(
@@ -139,6 +144,7 @@ def bigger(inner: st.SearchStrategy[Plan]) -> st.SearchStrategy[Plan]:
         st.builds(Distinct, st.builds(projected, inner, names)),
         st.builds(grouped, inner, st.tuples(names)),
         st.builds(grouped, inner, st.just(())),
+        st.builds(sliced, inner, st.integers(0, 1), st.booleans()),
     )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cqels.model.errors import CqelsError
+
+if TYPE_CHECKING:
+    from cqels.plan.algebra import Query
 
 app = typer.Typer(
     name="cqels",
@@ -20,16 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-PlanFormat = Enum("PlanFormat", {name: name for name in ("text", "json", "mermaid")}, type=str)
-ResultFormat = Enum("ResultFormat", {name: name for name in ("text", "csv", "jsonl", "ntriples")}, type=str)
-Dialect = Enum(
-    "Dialect",
-    {n: n for n in ("cqels-ql", "c-sparql", "rsp-ql", "sparqlstream", "streaming-sparql", "ep-sparql")},
-    type=str,
-)
-Emission = Enum("Emission", {name: name for name in ("istream", "dstream", "rstream", "changes", "snapshot")}, type=str)
-Policy = Enum("Policy", {name: name for name in ("cqels", "window-close", "cqels-1")}, type=str)
-EngineName = Enum("EngineName", {"reference": "reference"}, type=str)
+PlanFormat = Literal["text", "json", "mermaid"]
+ResultFormat = Literal["text", "csv", "jsonl", "ntriples"]
+Dialect = Literal["cqels-ql", "c-sparql", "rsp-ql", "sparqlstream", "streaming-sparql", "ep-sparql"]
+Emission = Literal["istream", "dstream", "rstream", "changes", "snapshot"]
+Policy = Literal["cqels", "window-close", "cqels-1"]
+EngineName = Literal["reference"]
 
 QueryPath = Annotated[Path, typer.Argument(metavar="QUERY.rq", help="The query's file; - reads standard input.")]
 QueryPaths = Annotated[list[Path], typer.Argument(metavar="QUERY.rq…", help="Query files; - reads standard input.")]
@@ -38,20 +37,24 @@ DialectOption = Annotated[
 ]
 EmitOption = Annotated[
     Emission | None,
-    typer.Option(help="What is sent: new rows (istream), rows gone (dstream), all rows (rstream), both differences "
-                      "with a sign (changes), the ordered result (snapshot). By default the query tells."),
+    typer.Option(
+        help="What is sent: new rows (istream), rows gone (dstream), all rows (rstream), both differences "
+        "with a sign (changes), the ordered result (snapshot). By default the query tells."
+    ),
 ]
 PolicyOption = Annotated[
     Policy | None,
-    typer.Option(help="When a query is evaluated: at every element (cqels), when a window closes (window-close), or "
-                      "as the published engine did (cqels-1). By default the dialect tells."),
+    typer.Option(
+        help="When a query is evaluated: at every element (cqels), when a window closes (window-close), or "
+        "as the published engine did (cqels-1). By default the dialect tells."
+    ),
 ]
 
 
 @app.command()
 def explain(
     query: QueryPath,
-    format: Annotated[PlanFormat, typer.Option(help="How the plan is shown.")] = PlanFormat.text,
+    format: Annotated[PlanFormat, typer.Option(help="How the plan is shown.")] = "text",
     written: Annotated[bool, typer.Option("--written", help="The plan as written, before any rewriting.")] = False,
     dialect: DialectOption = None,
     emit: EmitOption = None,
@@ -61,7 +64,7 @@ def explain(
     from cqels.plan.explain import explain as explained
 
     plan = _prepared(query, dialect, emit, policy)
-    typer.echo(explained(plan, format.value, rewritten=not written))
+    typer.echo(explained(plan, format, rewritten=not written))
 
 
 @app.command()
@@ -92,14 +95,12 @@ def run(
         ),
     ] = None,
     data: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Static RDF for the default graph.")] = None,
-    graph: Annotated[
-        list[str] | None, typer.Option(metavar="IRI=FILE", help="Static RDF for a named graph.")
-    ] = None,
-    engine: Annotated[EngineName, typer.Option(help="What runs the query.")] = EngineName.reference,
+    graph: Annotated[list[str] | None, typer.Option(metavar="IRI=FILE", help="Static RDF for a named graph.")] = None,
+    engine: Annotated[EngineName, typer.Option(help="What runs the query.")] = "reference",
     emit: EmitOption = None,
     policy: PolicyOption = None,
     dialect: DialectOption = None,
-    format: Annotated[ResultFormat, typer.Option(help="How results are written.")] = ResultFormat.text,
+    format: Annotated[ResultFormat, typer.Option(help="How results are written.")] = "text",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write results here, not to the terminal.")] = None,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep static data on disk in this directory, not in memory.")
@@ -120,14 +121,14 @@ def run(
     Example: cqels run hot.rq --stream '<http://ex.org/obs>=obs.nt' --data rooms.ttl
     """
     from cqels.cli.running import Run
+    from cqels.model.errors import Source
 
     Run(
-        queries=[_prepared(path, dialect, emit, policy) for path in queries],
-        sources=[(path, _text(path)) for path in queries],
+        queries=[(_prepared(path, dialect, emit, policy), Source(_text(path), str(path))) for path in queries],
         streams=stream or [],
         data=data or [],
         graphs=graph or [],
-        format=format.value,
+        format=format,
         out=out,
         store=store,
         rejects=rejects,
@@ -147,25 +148,22 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-_STDIN: dict[str, str] = {}
+@cache
+def _standard_input() -> str:
+    return sys.stdin.read()
 
 
 def _text(path: Path) -> str:
     from cqels.plan.prepare import read_query
 
-    if str(path) == "-":
-        return _STDIN.setdefault("-", _STDIN.get("-") or sys.stdin.read())
-    return read_query(path)
+    return _standard_input() if str(path) == "-" else read_query(path)
 
 
-def _prepared(path: Path, dialect: Enum | None, emit: Enum | None, policy: Enum | None):  # type: ignore[no-untyped-def]
+def _prepared(path: Path, dialect: str | None, emit: str | None, policy: str | None) -> Query:
     from cqels.plan.prepare import prepare
 
-    def word(choice: Enum | None) -> str | None:
-        return None if choice is None else str(choice.value)
-
     source = "<stdin>" if str(path) == "-" else str(path)
-    return prepare(_text(path), source=source, dialect=word(dialect), emit=word(emit), policy=word(policy))
+    return prepare(_text(path), source=source, dialect=dialect, emit=emit, policy=policy)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import TextIO
 from pyoxigraph import NamedNode
 
 from cqels.io import Rejected, Result, ResultWriter, parse_declaration, writer_for
-from cqels.model.errors import CqelsError, Source
+from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_time
 from cqels.plan.algebra import Query
 from cqels.reference.replay import Tally, replay
@@ -26,8 +26,7 @@ SHOWN_REJECTS = 5
 class Run:
     """One run of some queries over some files."""
 
-    queries: list[Query]
-    sources: list[tuple[Path, str]]
+    queries: list[tuple[Query, Source]]
     streams: list[str]
     data: list[Path]
     graphs: list[str]
@@ -56,7 +55,7 @@ class Run:
             tally = stack.enter_context(_status(self.out is not None))
             try:
                 for query, result in replay(
-                    self.queries,
+                    [query for query, _ in self.queries],
                     declarations,
                     dataset,
                     start=start,
@@ -66,23 +65,23 @@ class Run:
                     tally=tally,
                 ):
                     writers[id(query)](result)
-            except CqelsError as error:
-                raise self._placed(error)
+            except QueryError as error:
+                self._place(error)
+                raise
         _summary(tally)
 
     def _writers(self, output: TextIO) -> dict[int, Callable[[Result], None]]:
         made: dict[int, Callable[[Result], None]] = {}
-        for query in self.queries:
+        for query, _ in self.queries:
             writer = writer_for(self.format, output, query.variables, dict(query.prefixes))
             made[id(query)] = writer.write if len(self.queries) == 1 else _named(writer, output, self.format)
         return made
 
-    def _placed(self, error: CqelsError) -> CqelsError:
+    def _place(self, error: QueryError) -> None:
         """An error of registration counts in the text of its query."""
-        if error.span is not None and error.source is None and len(self.sources) == 1:
-            path, text = self.sources[0]
-            return error.at(Source(text, str(path)))
-        return error
+        for query, source in self.queries:
+            if error.query is query:
+                error.locate(source)
 
 
 def _named(writer: ResultWriter, output: TextIO, format: str) -> Callable[[Result], None]:
@@ -102,15 +101,15 @@ def _time(text: str, option: str) -> int:
 
 
 def _graph(text: str) -> tuple[NamedNode, Path]:
-    iri, separator, path = (
-        text[1:].partition(">=") if text.startswith("<") else text.partition("=")
-    )
+    iri, separator, path = text[1:].partition(">=") if text.startswith("<") else text.partition("=")
     try:
         if not separator or not path:
             raise ValueError(text)
         return NamedNode(iri), Path(path)
     except ValueError:
-        raise CqelsError(f"--graph {text}: this is not an IRI and a file", hint="write --graph '<iri>=file.ttl'") from None
+        raise CqelsError(
+            f"--graph {text}: this is not an IRI and a file", hint="write --graph '<iri>=file.ttl'"
+        ) from None
 
 
 @contextmanager

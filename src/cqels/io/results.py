@@ -10,8 +10,8 @@ from typing import Any, Protocol, TextIO
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.model.notation import Notation
 from cqels.model.errors import CqelsError
+from cqels.model.notation import Notation
 from cqels.model.terms import XSD_DATE_TIME, XSD_STRING, Term, Triple
 from cqels.model.time import format_date_time, format_time
 

@@ -12,7 +12,7 @@ from cqels.lang.build_expressions import ExpressionBuilder
 from cqels.lang.build_windows import WindowBuilder
 from cqels.lang.expressions import Var
 from cqels.lang.trees import span_of, trees
-from cqels.model.errors import QueryError, Span
+from cqels.model.errors import QueryError
 from cqels.model.terms import CQ, RDF_FIRST, RDF_NIL, RDF_REST, RDF_TYPE, Term
 
 Branch: TypeAlias = "Tree[Token]"
@@ -112,9 +112,7 @@ class Builder(ExpressionBuilder, WindowBuilder):
                     if any(other.name == name for other in streams):
                         raise QueryError(f"window {name} is declared twice", span=span_of(parts[0]))
                     self.used.add("rsp-ql")
-                    streams.append(
-                        syntax.StreamClause(stream, window, True, name, span_of(child), span_of(parts[1]))
-                    )
+                    streams.append(syntax.StreamClause(stream, window, True, name, span_of(child), span_of(parts[1])))
         return syntax.Dataset(tuple(default), tuple(named), tuple(streams))
 
     def select(self, tree: Branch, values: syntax.Values | None) -> syntax.Select:
@@ -557,4 +555,3 @@ class Builder(ExpressionBuilder, WindowBuilder):
 def _label_text(name: str) -> str:
     """A blank node label that pyoxigraph accepts, from the name of a hidden variable."""
     return name.removeprefix("_:").replace(".", "fresh", 1) if name.startswith("_:.") else name.removeprefix("_:")
-

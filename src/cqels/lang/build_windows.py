@@ -39,6 +39,9 @@ class WindowBuilder(TermBuilder):
             case "range_triples":
                 by = self._partition(parts[0]) if parts else ()
                 return self._count(cast(Token, body.children[-1]), "triples", by)
+            case "count_elements":
+                by = self._partition(parts[0]) if parts else ()
+                return self._count(cast(Token, body.children[-1]), "elements", by)
             case _:
                 by = self._partition(parts[0]) if parts else ()
                 counter, size = body.children[-2:]

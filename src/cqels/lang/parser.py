@@ -32,7 +32,8 @@ def parse(text: str, *, name: str = "<query>", base: str | None = None, dialect:
     except RecursionError:
         raise _too_deep(source) from None
     except CqelsError as error:
-        raise error.at(source)
+        error.locate(source)
+        raise
 
 
 def parse_update(text: str, *, name: str = "<update>", base: str | None = None) -> syntax.Update:
@@ -44,7 +45,8 @@ def parse_update(text: str, *, name: str = "<update>", base: str | None = None) 
     except RecursionError:
         raise _too_deep(source) from None
     except CqelsError as error:
-        raise error.at(source)
+        error.locate(source)
+        raise
 
 
 @cache
@@ -125,6 +127,7 @@ _WORDS = {
     "DURATION": "a duration such as 10s",
     "NAME": "a name",
     "COUNTER": "TRIPLES or ELEMENTS",
+    "_COUNT": "COUNT",
     "SLIDER": "SLIDE or STEP",
     "STREAMER": "ISTREAM, DSTREAM or RSTREAM",
     "DESCRIBE": "DESCRIBE",

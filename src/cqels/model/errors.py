@@ -52,11 +52,10 @@ class CqelsError(Exception):
         self.source = source
         self.hint = hint
 
-    def at(self, source: Source) -> CqelsError:
-        """The same error, with the text that its span counts in, unless it has one already."""
+    def locate(self, source: Source) -> None:
+        """Tell the text that the span counts in, unless it is known."""
         if self.source is None:
             self.source = source
-        return self
 
     def __str__(self) -> str:
         """The error as it is shown: message, place with the line and a marker below it, hint."""
@@ -84,6 +83,9 @@ class CqelsError(Exception):
 
 class QueryError(CqelsError):
     """A query that cannot run exactly as written."""
+
+    query: object = None
+    """The planned query, where the error was found after its text was read."""
 
 
 class DataError(CqelsError):

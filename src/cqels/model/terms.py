@@ -12,7 +12,7 @@ Triple: TypeAlias = tuple[NamedNode | BlankNode, NamedNode, Term]
 XSD = "http://www.w3.org/2001/XMLSchema#"
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 CQ = "http://cqels.org/ns#"
-"""The namespace of the engine's own functions; `cq:` stands for it in every query that does not declare `cq:` itself."""
+"""The namespace of our own functions; `cq:` stands for it in every query that does not declare `cq:` itself."""
 CSPARQL_TIMESTAMP = "http://larkc.eu/csparql/sparql/jena/ext#timestamp"
 
 XSD_STRING = NamedNode(XSD + "string")

@@ -164,6 +164,19 @@ def time_of(literal: Literal, unit: str = "ms") -> int | None:
     return time if EARLIEST <= time <= LATEST else None
 
 
+def format_duration(nanoseconds: int) -> str:
+    """A duration in the largest unit that gives a whole number.
+
+    >>> format_duration(1_800_000_000_000), format_duration(1_500_000_000)
+    ('30m', '1500ms')
+    """
+    units = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND), ("us", MICROSECOND))
+    for name, size in units:
+        if nanoseconds and nanoseconds % size == 0:
+            return f"{nanoseconds // size}{name}"
+    return f"{nanoseconds}ns" if nanoseconds else "0s"
+
+
 def format_time(time: int) -> str:
     """The shortest exact text of a time. Law: `parse_time(format_time(t)) == t`.
 

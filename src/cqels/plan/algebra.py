@@ -120,7 +120,8 @@ class Stream(Plan):
     """The active graph inside is that of one or several windows, merged.
 
     `sources` are the streams with their windows; a variable as the stream (then the only source) ranges over every
-    registered stream, each with its own solutions.  `graphs` are dataset graphs that are merged in as well (C-SPARQL's FROM beside FROM STREAM).
+    registered stream, each with its own solutions.  `graphs` are dataset graphs that are merged in as well
+    (C-SPARQL's FROM beside FROM STREAM).
     `at` is bound to the time of the newest element that a solution used.
     """
 
@@ -185,7 +186,7 @@ class Distinct(Plan):
 
 @dataclass(frozen=True, slots=True)
 class OrderBy(Plan):
-    """Order by the expressions (True: descending), then the freshest first, then by the text of the variables `ties`."""
+    """Order by the expressions (True: descending), then the freshest first, then the text of the variables `ties`."""
 
     input: Plan
     keys: tuple[tuple[Expression, bool], ...]
@@ -215,7 +216,8 @@ class Query:
 
     `form` is `select`, `construct` or `ask`.  `variables` are the columns of a result, in order.  `template` has the
     triples of a CONSTRUCT.  `default_graphs` and `named_graphs` are None where the query has no FROM clause at all.
-    `emit` is `istream`, `dstream`, `rstream`, `changes` or `snapshot`; `policy` is `cqels`, `window-close` or `cqels-1`.
+    `emit` is `istream`, `dstream`, `rstream`, `changes` or `snapshot`, `policy` is `cqels`, `window-close` or
+    `cqels-1`.
     """
 
     form: str

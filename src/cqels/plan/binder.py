@@ -19,9 +19,7 @@ POLICIES = ("cqels", "window-close", "cqels-1")
 _CLOSING = ("c-sparql", "sparqlstream", "rsp-ql")
 
 
-def bind(
-    query: syntax.Query, *, name: str | None = None, emit: str | None = None, policy: str | None = None
-) -> Query:
+def bind(query: syntax.Query, *, name: str | None = None, emit: str | None = None, policy: str | None = None) -> Query:
     """The plan of a query, as written: no rule has changed it yet."""
     return Binder(query).query(name, emit, policy)
 
@@ -205,8 +203,10 @@ class Binder:
     def _is_grouped(self, form: syntax.Select) -> bool:
         expressions = [item.expression for item in form.items or ()]
         expressions += [*form.modifier.having, *(order.expression for order in form.modifier.order_by)]
-        return bool(form.modifier.group_by) or bool(form.modifier.having) or any(
-            isinstance(part, Aggregate) for expression in expressions for part in walk(expression)
+        return (
+            bool(form.modifier.group_by)
+            or bool(form.modifier.having)
+            or any(isinstance(part, Aggregate) for expression in expressions for part in walk(expression))
         )
 
     def _items(
@@ -327,7 +327,9 @@ class Binder:
         query = self._query
         assert query is not None
         merged = [
-            clause for clause in self._streams if clause.name is None and not (clause.named and self._dialect == "c-sparql")
+            clause
+            for clause in self._streams
+            if clause.name is None and not (clause.named and self._dialect == "c-sparql")
         ]
         if merged:
             sources = tuple(Source(each.stream, each.window or syntax.Now(), each.stream_span) for each in merged)
@@ -501,7 +503,7 @@ class Binder:
         return algebra.Sequence(left, self._side(part.right), kind, optional)
 
     def _side(self, group: syntax.Group) -> Plan:
-        """One side of a SEQ. EP-SPARQL names no streams: there its patterns read every stream, as far back as it goes."""
+        """One side of a SEQ. EP-SPARQL names no streams: there it reads every stream, as far back as it goes."""
         plan = self.group(group)
         if any(isinstance(node, algebra.Stream) for node in walk_plan(plan)) or "STREAM" in self._inside:
             return plan
@@ -568,7 +570,9 @@ def _has_aggregate(expression: Expression) -> bool:
     return any(isinstance(part, Aggregate) for part in walk(expression))
 
 
-def _no_aggregate(expression: Expression, message: str = "an aggregate cannot stand here", hint: str | None = None) -> None:
+def _no_aggregate(
+    expression: Expression, message: str = "an aggregate cannot stand here", hint: str | None = None
+) -> None:
     for part in walk(expression):
         if isinstance(part, Aggregate):
             raise QueryError(message, span=part.span, hint=hint)
@@ -602,4 +606,3 @@ def _grouped_only(expression: Expression, allowed: set[str]) -> None:
 
 def _known_variables(known: set[str]) -> str | None:
     return f"the patterns bind {', '.join('?' + name for name in sorted(known))}" if known else None
-

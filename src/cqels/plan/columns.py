@@ -28,7 +28,6 @@ from cqels.plan.algebra import (
 )
 from cqels.plan.scope import reads, variables
 
-
 DRAWS = frozenset({"RAND", "UUID", "STRUUID", "BNODE"})
 """The functions whose value is drawn once for each solution."""
 

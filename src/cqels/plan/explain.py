@@ -113,7 +113,7 @@ class _Explainer:
                 return word, [("optional", "yes")] if optional else []
             case algebra.Group(keys=keys, aggregates=aggregates):
                 made = ", ".join(f"{show.variables((name,))} = {show.aggregate(node)}" for name, node in aggregates)
-                return f"Aggregate {made}" + (f" by {show.variables(keys)}" if keys else ""), []
+                return " ".join(filter(None, ("Aggregate", made, f"by {show.variables(keys)}" if keys else ""))), []
             case algebra.Project(variables=names):
                 return f"Project {show.variables(names)}", []
             case algebra.Distinct():

@@ -24,7 +24,8 @@ def prepare(
     try:
         return bind(parse(text, name=source, base=base, dialect=dialect), name=name, emit=emit, policy=policy)
     except CqelsError as error:
-        raise error.at(Source(text, source))
+        error.locate(Source(text, source))
+        raise
 
 
 def read_query(path: Path) -> str:

@@ -11,13 +11,22 @@ from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression
 from cqels.lang.syntax import All, Choice, Count, Inverse, Link, Negated, Now, Path, Range, Repeat, Steps, Window
 from cqels.model.notation import Notation
 from cqels.model.terms import RDF_TYPE
-from cqels.model.time import format_time
+from cqels.model.time import format_duration
 from cqels.plan.algebra import Node, Triple
 
 _INFIX = {
-    **{"OR": ("||", 1), "AND": ("&&", 2)},
-    **{"EQ": ("=", 3), "NE": ("!=", 3), "LT": ("<", 3), "GT": (">", 3), "LE": ("<=", 3), "GE": (">=", 3)},
-    **{"ADD": ("+", 4), "SUBTRACT": ("-", 4), "MULTIPLY": ("*", 5), "DIVIDE": ("/", 5)},
+    "OR": ("||", 1),
+    "AND": ("&&", 2),
+    "EQ": ("=", 3),
+    "NE": ("!=", 3),
+    "LT": ("<", 3),
+    "GT": (">", 3),
+    "LE": ("<=", 3),
+    "GE": (">=", 3),
+    "ADD": ("+", 4),
+    "SUBTRACT": ("-", 4),
+    "MULTIPLY": ("*", 5),
+    "DIVIDE": ("/", 5),
 }
 _PREFIX = {"NOT": "!", "NEGATE": "-", "PLUS": "+"}
 _TIGHTEST = 6
@@ -95,9 +104,9 @@ class Show:
             case All():
                 return "[ALL]"
             case Range(width=width, slide=slide, time=time):
-                parts = [f"RANGE {format_time(width)}"]
+                parts = [f"RANGE {format_duration(width)}"]
                 if slide is not None:
-                    parts.append("TUMBLING" if slide == width else f"SLIDE {format_time(slide)}")
+                    parts.append("TUMBLING" if slide == width else f"SLIDE {format_duration(slide)}")
                 if time is not None:
                     parts.append(f"@{self._notation.term(time)}")
                 return f"[{' '.join(parts)}]"

@@ -48,7 +48,7 @@ from cqels.plan.algebra import Sequence as Following
 from cqels.plan.scope import certain, reads, variables, visible
 from cqels.plan.sparql_native import NativeWords, NotExpressible, Words
 from cqels.plan.sparql_opaque import Accumulation, Function, OpaqueWords, variables_in
-from cqels.plan.sparql_paths import path_text, repeats, stands_still
+from cqels.plan.sparql_paths import path_text, repeats, ways_to_stay
 
 __all__ = ["NotExpressible", "OpaqueQuery", "Windows", "to_opaque_sparql", "to_sparql"]
 
@@ -150,11 +150,7 @@ class _Text:
             self._prefix += "_"
 
     def variable(self, name: str) -> str:
-        """A variable as it is written at this place.
-
-        Only the outermost variables keep their names: what is local to a sub-select is renamed, since engines that
-        push a filter into a sub-select may take a local variable for one outside.
-        """
+        """A variable as it is written at this place."""
         written = self._written.get(name)
         if written is None:
             kept = self._outermost and not name.startswith("_:")
@@ -163,7 +159,14 @@ class _Text:
 
     @contextmanager
     def _inside(self, columns: Iterable[str]) -> Iterator[None]:
-        """Within a sub-select, which shares `columns` with the outside and nothing else."""
+        """Within a sub-select, which shares `columns` with the outside and nothing else.
+
+        Oxigraph pushes filters into a sub-select and would take a variable that is local there for one outside of the
+        same name, so for Oxigraph local variables are renamed.
+        """
+        if not self._words.opaque:
+            yield
+            return
         outside = self._written, self._outermost
         self._written, self._outermost = {name: self.variable(name) for name in columns}, False
         yield
@@ -247,10 +250,10 @@ class _Text:
     def _fenced(self, plan: Plan, inner: Plan, expression: Expression | None, write: Callable[[], str]) -> str:
         """A sub-select around an expression over `inner` that reads what may be unbound there.
 
-        An engine that hands the bindings of one side of a join to the other would show them to the expression as well.
+        Oxigraph hands the bindings of one side of a join to the other, and would show them to the expression as well.
         """
         seen = frozenset() if expression is None else reads(expression)
-        if seen <= certain(inner):
+        if not self._words.opaque or seen <= certain(inner):
             return write()
         columns = tuple(dict.fromkeys((*variables(plan), *sorted(seen & self._given))))
         selected = " ".join(map(self.variable, columns)) or f"(1 AS {self._fresh()})"
@@ -278,23 +281,40 @@ class _Text:
         )
 
     def _path(self, plan: PathPattern, graph: NamedNode | None) -> str:
+        walked = self._walked(plan, graph)
+        terms = [node for node in (plan.subject, plan.object) if not isinstance(node, Var)]
+        ways = ways_to_stay(plan.path) if terms and terms[0] == terms[-1] else 0
+        if not ways:
+            return walked
+        bound = [self.variable(node.name) for node in (plan.subject, plan.object) if isinstance(node, Var)]
+        return " UNION ".join([_braces(walked)] + [_braces(self._staying(bound, terms[0])) for _ in range(ways)])
+
+    def _staying(self, bound: list[str], term: Term) -> str:
+        """The solution of a path of length zero at a term that the graph does not have: Oxigraph has none there."""
+        named, one, other = self._words.term(term), self._fresh(), self._fresh()
+        edges = [] if isinstance(term, Literal) else [_braces(f"{named} {one} {other}")]
+        edges.append(_braces(f"{one} {other} {named}"))
+        values = "".join(f"VALUES {variable} {_braces(named)} " for variable in bound)
+        return f"{values}FILTER(NOT EXISTS {_braces(' UNION '.join(edges))})"
+
+    def _walked(self, plan: PathPattern, graph: NamedNode | None) -> str:
         """A path in patterns, as §18.2.2.3 has it: engines differ in how often they count what `|` and `!` match."""
         subject, value = plan.subject, plan.object
         match plan.path:
             case Link(iri=iri):
                 return self._triples(Triples((Triple(subject, iri, value),)))
             case Inverse(path=inner):
-                return self._path(PathPattern(value, inner, subject), graph)
+                return self._walked(PathPattern(value, inner, subject), graph)
             case Choice(paths=paths):
-                return self.pattern(Union(tuple(PathPattern(subject, each, value) for each in paths)), graph)
+                return self._either((PathPattern(subject, each, value) for each in paths), graph)
             case Steps(paths=paths):
                 between = [Var(self._new_name()) for _ in paths[1:]]
                 ends = zip((subject, *between), paths, (*between, value), strict=True)
-                return self.pattern(Join(tuple(PathPattern(*each) for each in ends)), graph)
+                return " ".join(_braces(self._walked(PathPattern(*each), graph)) for each in ends)
             case Negated(forward=forward, backward=backward) if backward:
                 back = PathPattern(value, Negated(backward, ()), subject)
                 ahead = (PathPattern(subject, Negated(forward, ()), value),) if forward else ()
-                return self.pattern(Union((*ahead, back)), graph)
+                return self._either((*ahead, back), graph)
             case Negated(forward=forward):
                 predicate = Var(self._new_name())
                 others = "".join(f" FILTER({self.variable(predicate.name)} != {iri})" for iri in forward)
@@ -309,19 +329,10 @@ class _Text:
             text = f"{other} ^({path_text(path)}) {self._node(subject)} ."
             if not isinstance(value, Var):
                 text += f" FILTER(SAMETERM({other}, {self._node(value)}))"
-        terms = [node for node in (subject, value) if not isinstance(node, Var)]
-        if not terms or terms[0] != terms[-1] or not stands_still(path):
-            return text
-        bound = [self.variable(node.name) for node in (subject, value) if isinstance(node, Var)]
-        return f"{_braces(text)} UNION {_braces(self._standing_still(bound, terms[0]))}"
+        return text
 
-    def _standing_still(self, bound: list[str], term: Term) -> str:
-        """The solution of a path of length zero at a term, provided that the graph does not have the term."""
-        named, one, other = self._words.term(term), self._fresh(), self._fresh()
-        edges = [] if isinstance(term, Literal) else [_braces(f"{named} {one} {other}")]
-        edges.append(_braces(f"{one} {other} {named}"))
-        values = "".join(f"VALUES {variable} {_braces(named)} " for variable in bound)
-        return f"{values}FILTER(NOT EXISTS {_braces(' UNION '.join(edges))})"
+    def _either(self, plans: Iterable[PathPattern], graph: NamedNode | None) -> str:
+        return " UNION ".join(_braces(self._walked(each, graph)) for each in plans)
 
     def _values(self, plan: Values) -> str:
         written = [self.variable(name) for name in plan.variables]
@@ -459,8 +470,8 @@ def _meets_every_graph(plan: Plan, name: str) -> bool:
             others = [each for each in inputs if not isinstance(each, Unit | Values)]
             return bool(others) and all(_meets_every_graph(each, name) for each in others)
         case Filter(input=inner, condition=expression) | Extend(input=inner, expression=expression):
-            noticed = name in variables(inner) or name in reads(expression) or _has_exists(expression)
-            return not noticed and _meets_every_graph(inner, name)
+            open_to_it = name in variables(inner) or _has_exists(expression) or not reads(expression) <= certain(inner)
+            return not open_to_it and _meets_every_graph(inner, name)
         case Static(input=inner):
             return _meets_every_graph(inner, name)
         case _:

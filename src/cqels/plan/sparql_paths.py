@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from cqels.lang.syntax import Choice, Inverse, Link, Negated, Path, Repeat, Steps
 
 
@@ -37,17 +39,18 @@ def repeats(path: Path) -> bool:
             return False
 
 
-def stands_still(path: Path) -> bool:
-    """Whether a path leads from a term that is not in the graph to that same term, in a variable (SPARQL 1.1 §18.4).
-
-    A sequence does not: its steps meet in a variable that ranges over the graph's nodes.
-    """
+def ways_to_stay(path: Path) -> int:
+    """How often a path leads from a term that is not in the graph to that same term (SPARQL 1.1 §18.4)."""
     match path:
-        case Repeat(path=inner, low=low):
-            return low == 0 or stands_still(inner)
+        case Repeat(low=0):
+            return 1
+        case Repeat(path=inner):
+            return min(1, ways_to_stay(inner))
         case Inverse(path=inner):
-            return stands_still(inner)
+            return ways_to_stay(inner)
         case Choice(paths=paths):
-            return any(stands_still(each) for each in paths)
+            return sum(map(ways_to_stay, paths))
+        case Steps(paths=paths):
+            return prod(map(ways_to_stay, paths))
         case _:
-            return False
+            return 0

@@ -39,6 +39,8 @@ def split_static(plan: Plan) -> Plan:
 def _split(plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]) -> Plan:
     """`outside`: variables of what this is joined with; `windowed`: the active graph is a window's; `open_to`:
     variables that an enclosing EXISTS gives values to."""
+    if isinstance(plan, Static):
+        return plan
     if is_static(plan, windowed=windowed) and not (_looks_at(plan) & open_to):
         return Static(plan, tuple(name for name in variables(plan) if name in outside)) if _reads_data(plan) else plan
 
@@ -68,13 +70,12 @@ def _split(plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: froz
             )
 
 
-def _split_join(
-    inputs: tuple[Plan, ...], *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]
-) -> Plan:
+def _split_join(inputs: tuple[Plan, ...], *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]) -> Plan:
     tables: list[list[Plan]] = []
     others: list[Plan] = []
     for each in inputs:
-        if not is_static(each, windowed=windowed) or _looks_at(each) & open_to or not _reads_data(each):
+        fixed = is_static(each, windowed=windowed) and not isinstance(each, Static)
+        if not fixed or _looks_at(each) & open_to or not _reads_data(each):
             others.append(each)
             continue
         linked = [table for table in tables if _names(*table) & _names(each)]

@@ -98,14 +98,21 @@ class Clock:
         return max(known, default=None)
 
     def _horizon(self) -> int:
-        """Nothing earlier than this can come, but from streams that have been silent for too long."""
+        """Nothing earlier than this can come, but from streams that have been silent for too long.
+
+        A stream that has been silent for its idle time is taken to be where the others are: it holds nothing back any
+        more, but its lateness is still granted to it.
+        """
         marks = []
         for iri, settings in self._streams.items():
             last = max(
                 (time for time in (self._seen.get(iri), self._promised.get(iri)) if time is not None),
                 default=self._first or 0,
             )
-            if self._latest - last <= settings.idle:
-                mark = self._watermark(iri)
-                marks.append(mark if mark is not None else (self._first or 0) - 1)
+            mark = self._watermark(iri)
+            if self._latest - last >= settings.idle:
+                granted = self._latest - settings.lateness
+                marks.append(granted if mark is None else max(granted, mark))
+            else:
+                marks.append((self._first or 0) - 1 if mark is None else mark)
         return min(marks, default=self._latest)

@@ -40,6 +40,25 @@ def differences(
             raise AssertionError(f"no emission {other}")
 
 
+def without_expiry(
+    emit: str, signed: list[tuple[str, Row]] | None, before: list[Row], now: list[Row], unmoved: list[Row]
+) -> list[tuple[str, Row]] | None:
+    """What remains to be sent where expiry alone sends nothing; `unmoved` is the result had nothing arrived."""
+    match emit:
+        case "rstream":
+            return signed
+        case "snapshot":
+            return [] if unmoved == now else signed
+    expired = {"+": Counter(unmoved) - Counter(before), "-": Counter(before) - Counter(unmoved)}
+    kept: list[tuple[str, Row]] = []
+    for sign, row in signed or []:
+        if expired[sign][row] > 0:
+            expired[sign][row] -= 1
+        else:
+            kept.append((sign, row))
+    return kept
+
+
 def _by_text(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(text_of, row)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,12 +17,12 @@ from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.scope import variables
 from cqels.reference.algebra import Evaluator, World, is_ordered
 from cqels.reference.clock import Clock, Heartbeat, StreamSettings
-from cqels.reference.emission import Row, constructed, differences
+from cqels.reference.emission import Row, constructed, differences, without_expiry
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Moment, boundaries, content
 from cqels.store.dataset import Store
-from cqels.store.dependencies import ANY, graphs_of
+from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
 
 Solve = Callable[[Plan, World], Bag]
 """How the solutions of a plan in a world are found: by the naive evaluator, or by another way to check it."""
@@ -50,6 +50,12 @@ class Registered:
     @property
     def sources(self) -> list[Source]:
         return [source for node in walk_plan(self.plan) if isinstance(node, algebra.Stream) for source in node.sources]
+
+    @property
+    def graphs(self) -> frozenset[GraphName | AnyGraph]:
+        """The graphs of the dataset that it reads."""
+        query = self.query
+        return graphs_of(self.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs)
 
     @property
     def output(self) -> str | None:
@@ -88,6 +94,7 @@ class Reference:
         self._number = 0
         self._now: int | None = None
         self._graphs: dict[tuple[NamedNode | None, int], StampedGraph] = {}
+        self._made: deque[tuple[str, int, tuple[Triple, ...]]] = deque()
 
     # ------------------------------------------------------------ what a user does
 
@@ -101,7 +108,11 @@ class Reference:
         plan = transform_plan(query.plan, _without_slide) if query.policy == "cqels-1" else query.plan
         registered = Registered(query, name, plan, self._number)
         for source in registered.sources:
-            self._check_stream(source, registered)
+            try:
+                self._check_stream(source, registered)
+            except QueryError as error:
+                error.query = query
+                raise
             if isinstance(source.window, Range) and source.window.slide is not None:
                 registered.closed[source.window.slide] = None
         if registered.output is not None:
@@ -132,11 +143,10 @@ class Reference:
         finally:
             end()
         for each in list(self._queries):
-            read = graphs_of(
-                each.plan, default_graphs=each.query.default_graphs, named_graphs=each.query.named_graphs
-            )
+            read = each.graphs
             if read & changed or (ANY in read and changed - {None}):
                 self._tick(each, self._now or 0)
+        self._deliver()
 
     # ------------------------------------------------------------ time
 
@@ -150,9 +160,10 @@ class Reference:
             self._now = what.time
             if isinstance(what, Heartbeat):
                 for each in list(self._queries):
-                    self._tick(each, what.time)
+                    self._tick(each, what.time, heartbeat=True)
             else:
-                self._deliver(what.stream, what.time, what.triples)
+                self._made.append((what.stream, what.time, what.triples))
+            self._deliver()
 
     def _close_boundaries(self, before: int) -> None:
         """Every boundary that time passes on its way is a tick, in the order of time, producers before consumers."""
@@ -170,6 +181,7 @@ class Reference:
                 if (boundary - self.start) % slide == 0:
                     each.closed[slide] = boundary
             self._tick(each, boundary, boundary=True)
+            self._deliver()
 
     def _depth(self, registered: Registered) -> int:
         """How many queries the stream of a source has come through."""
@@ -177,18 +189,22 @@ class Reference:
         producers = [each for each in self._queries if each.output in read]
         return 1 + max((self._depth(each) for each in producers), default=0)
 
-    def _deliver(self, stream: str, time: int, triples: tuple[Triple, ...]) -> None:
-        arrival = Arrival(time, self._number, triples)
-        self._number += 1
-        self._history[stream].append(arrival)
-        for each in list(self._queries):
-            if self._reads(each, stream):
-                self._tick(each, time, arrival=arrival)
+    def _deliver(self) -> None:
+        """The elements that wait arrive, one after the other; what queries make of one arrives after it, at every reader."""
+        while self._made:
+            stream, time, triples = self._made.popleft()
+            arrival = Arrival(time, self._number, triples)
+            self._number += 1
+            self._history[stream].append(arrival)
+            for each in list(self._queries):
+                if any(stream in self._streams_of(each, source) for source in each.sources):
+                    self._tick(each, time, arrival=arrival)
 
-    def _reads(self, registered: Registered, stream: str) -> bool:
-        return any(
-            not isinstance(source.stream, NamedNode) or source.stream.value == stream for source in registered.sources
-        )
+    def _streams_of(self, registered: Registered, source: Source) -> list[str]:
+        """The streams a source reads. Where it names none they are all that are registered, but not the query's own."""
+        if isinstance(source.stream, NamedNode):
+            return [source.stream.value]
+        return [stream for stream in self._history if stream != registered.output]
 
     def _check_stream(self, source: Source, registered: Registered) -> None:
         if not isinstance(source.stream, NamedNode):
@@ -205,53 +221,59 @@ class Reference:
 
     # ------------------------------------------------------------ a tick
 
-    def _tick(self, each: Registered, now: int, *, arrival: Arrival | None = None, boundary: bool = False) -> None:
+    def _tick(
+        self,
+        each: Registered,
+        now: int,
+        *,
+        arrival: Arrival | None = None,
+        boundary: bool = False,
+        heartbeat: bool = False,
+    ) -> None:
         if each.query.policy == "window-close" and each.closed and not boundary:
             return  # evaluated when a window closes, and only then
         each.ticks += 1
         rows = self._rows(each, now, without=None)
-        contents = self._contents(each, now)
+        contents = self._contents(each, now, without=None)
         changed = contents != each.contents
-        filled = any(part for part in contents[:-1])
-        quiet: list[Row] = []
-        if each.query.policy == "cqels-1":
-            if arrival is None:
-                each.rows, each.contents = rows, contents
-                return
-            # what would have been sent had nothing arrived is due to expiry alone
-            unmoved = self._rows(each, now, without=arrival)
-            quiet = list((Counter(unmoved) - Counter(each.rows)).elements())
-        if each.query.policy == "window-close":
-            changed = filled
+        unmoved: list[Row] | None = None
+        match each.query.policy:
+            case "cqels-1" if heartbeat:
+                unmoved, changed = rows, False  # nothing came, so all that differs is due to expiry alone
+            case "cqels-1" if arrival is not None:
+                unmoved = self._rows(each, now, without=arrival)
+                changed = contents != self._contents(each, now, without=arrival)
+            case "window-close":
+                changed = any(contents[:-1])
         if each.query.form == "ask":
-            sent = self._answer(each, now, bool(rows), changed)
+            sent = self._answer(each, now, bool(rows), unmoved, changed)
         else:
-            sent = self._difference(each, now, rows, quiet, changed)
+            sent = self._difference(each, now, rows, unmoved, changed)
         each.rows, each.contents = rows, contents
         each.results += sent
         if each.output is not None:
-            for result in sent:
-                if result.sign != "-":
-                    self._deliver(each.output, now, result.triples)
+            self._made.extend((each.output, now, result.triples) for result in sent if result.sign != "-")
 
-    def _answer(self, each: Registered, now: int, answer: bool, changed: bool) -> list[Result]:
+    def _answer(
+        self, each: Registered, now: int, answer: bool, unmoved: list[Row] | None, changed: bool
+    ) -> list[Result]:
         send = changed if each.query.emit == "rstream" else answer != each.answer
+        if unmoved is not None and bool(unmoved) == answer and each.query.emit != "rstream":
+            send = False
         each.answer = answer
         return [Result(each.name, now, each.ticks, "", (), boolean=answer)] if send else []
 
     def _difference(
-        self, each: Registered, now: int, rows: list[Row], quiet: list[Row], changed: bool
+        self, each: Registered, now: int, rows: list[Row], unmoved: list[Row] | None, changed: bool
     ) -> list[Result]:
         query = each.query
         signed = differences(query.emit, each.rows, rows, changed=changed, ordered=is_ordered(each.plan))
+        if unmoved is not None:
+            signed = without_expiry(query.emit, signed, each.rows, rows, unmoved)
         if signed is None:
             return [Result(each.name, now, each.ticks, "", (), empty=True)]
-        silent = Counter(quiet)
         sent: list[Result] = []
         for sign, row in signed:
-            if sign != "-" and silent[row] > 0:
-                silent[row] -= 1
-                continue
             shown = sign if query.emit == "changes" else ""
             if query.form == "select":
                 sent.append(Result(each.name, now, each.ticks, shown, row))
@@ -283,27 +305,26 @@ class Reference:
         return World(
             default=self._default(query),
             named={name: self._graph(name) for name in named},
-            streams=tuple(NamedNode(iri) for iri in self._history),
+            streams=tuple(NamedNode(iri) for iri in self._history if iri != each.output),
             window=window,
             service=self._service,
             now=now,
             seed=each.name,
         )
 
-    def _contents(self, each: Registered, now: int) -> tuple[object, ...]:
-        """What the windows hold and how new the dataset is, to tell whether anything changed."""
+    def _contents(self, each: Registered, now: int, *, without: Arrival | None) -> tuple[object, ...]:
+        """What the windows hold and, last, how new the graphs are that are read: to tell whether anything changed."""
         moment = Moment(now, each.closed)
         windows = [
-            tuple(stamp for _, stamp in content(source.window, self._arrivals(each, source, None), moment))
+            tuple(stamp for _, stamp in content(source.window, self._arrivals(each, source, without), moment))
             for source in each.sources
         ]
-        return (*windows, (self.store.version(None), self.store.version(ANY)))
+        return (*windows, {graph: self.store.version(graph) for graph in each.graphs})
 
     def _arrivals(self, each: Registered, source: Source, without: Arrival | None) -> list[Arrival]:
-        streams = [source.stream.value] if isinstance(source.stream, NamedNode) else list(self._history)
         found = [
             arrival
-            for stream in streams
+            for stream in self._streams_of(each, source)
             for arrival in self._history[stream]
             if arrival.number >= each.since and arrival is not without
         ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from cqels.io import Rejected, Result, StreamDeclaration, merge, read_stream
 from cqels.model.errors import DataError
 from cqels.plan.algebra import Query
-from cqels.reference.engine import Reference
 from cqels.reference.clock import StreamSettings
+from cqels.reference.engine import Reference
 from cqels.store.dataset import Store
 
 

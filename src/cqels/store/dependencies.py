@@ -40,7 +40,7 @@ def graphs_of(
     named = set(named_graphs or ())
     chosen: set[GraphName | AnyGraph] = {each for each in found if each in named}
     if None in found:
-        chosen.update(default_graphs or ())
+        chosen.update([None] if default_graphs is None else default_graphs)  # FROM NAMED alone keeps the default graph
     if ANY in found:
         chosen.update(named)
     return frozenset(chosen)

@@ -45,6 +45,7 @@ from cqels.plan.sparql_opaque import variables_in
 from cqels.store.calls import Calls, value_or_none
 from cqels.store.exact import protect, reveal
 
+_NOTHING = Values((), ())
 Row: TypeAlias = tuple[Term | None, ...]
 
 
@@ -147,7 +148,7 @@ class Evaluation:
                 columns, rows = self._solve(plan, graph)
                 return Values(columns, tuple(rows))
             case Graph(name=NamedNode() as name) if name not in self._readable:
-                return Union(())  # the text alone would let a GRAPH inside of it look at that other graph
+                return _NOTHING  # the text alone would let a GRAPH inside of it look at that other graph
             case Graph(name=NamedNode() as name, input=inner):
                 return Graph(name, self._settled(inner, name))
             case Graph(name=Var() as name, input=inner) if _has_slice(inner):
@@ -164,7 +165,7 @@ class Evaluation:
         for iri, graph in graphs:
             part: Plan = Graph(graph, self._settled(inner, graph))
             parts.append(part if name is None else Join((Values((name.name,), ((iri,),)), part)))
-        return Union(tuple(parts))
+        return Union(tuple(parts)) if parts else _NOTHING
 
     def _settled_exists(self, expression: Expression, graph: NamedNode | None) -> Expression:
         def settle(node: Expression) -> Expression:

@@ -26,7 +26,8 @@ def execute(store: Store, text: str, *, name: str = "<update>", base: str | None
             for operation in script.operations:
                 _run(store, operation)
     except CqelsError as error:
-        raise error.at(Source(text, name))
+        error.locate(Source(text, name))
+        raise
 
 
 def _run(store: Store, operation: syntax.Operation) -> None:

@@ -1,0 +1,188 @@
+"""The command line as a user meets it: output, exit codes, one clear sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cqels.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+QUERY = """PREFIX : <http://ex.org/>
+SELECT ?room (COUNT(*) AS ?n) WHERE { STREAM :obs [RANGE 10s] { ?s :temp ?t } ?s :in ?room FILTER(?t > 30) }
+GROUP BY ?room HAVING (COUNT(*) > 1)
+"""
+ROOMS = "@prefix : <http://ex.org/> . :s1 :in :kitchen . :s2 :in :kitchen ."
+XSD = "http://www.w3.org/2001/XMLSchema#"
+OBS = "".join(
+    f'<http://ex.org/{sensor}> <http://ex.org/temp> "{value}"^^<{XSD}integer> "{time}" .\n'
+    for sensor, value, time in (("s1", 31, 0), ("s2", 33, 4000), ("s1", 20, 11000))
+)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"hot.rq": QUERY, "rooms.ttl": ROOMS, "obs.nt": OBS}.items():
+        Path(name).write_text(text)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["cqels", *words])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return call
+
+
+HOT = ("run", "--engine", "reference", "hot.rq", "--stream", "<http://ex.org/obs>=obs.nt", "--data", "rooms.ttl")
+
+
+def test_run_prints_exact_results(run: Run) -> None:
+    assert run(*HOT, "--emit", "changes") == (
+        0,
+        "4s  + :kitchen 2\n11s  - :kitchen 2\n",
+        "3 elements, 2 results, up to 11s\n",
+    )
+
+
+def test_run_writes_files_and_goes_on_until(run: Run) -> None:
+    code, out, _ = run(*HOT, "--format", "csv", "--out", "out.csv", "--until", "30s", "--emit", "dstream")
+    assert (code, out) == (0, "")
+    assert Path("out.csv").read_text().splitlines()[1:] == ["11s,3,,http://ex.org/kitchen,2"]
+
+
+def test_run_with_a_named_graph_and_a_store_on_disk(run: Run) -> None:
+    Path("named.rq").write_text(QUERY.replace("?s :in ?room", "GRAPH :g { ?s :in ?room }"))
+    code, out, _ = run(
+        *("run", "named.rq", "--stream", "<http://ex.org/obs>=obs.nt"),
+        *("--graph", "<http://ex.org/g>=rooms.ttl", "--store", "data"),
+    )
+    assert (code, out) == (0, "4s  :kitchen 2\n")
+    assert Path("data").is_dir()
+
+
+def test_several_queries_are_told_apart(run: Run) -> None:
+    Path("all.rq").write_text("REGISTER QUERY all AS SELECT ?s { STREAM <http://ex.org/obs> [NOW] { ?s ?p ?o } }")
+    code, out, _ = run(*HOT, "all.rq")
+    assert code == 0
+    assert out.splitlines()[0].split() == ["all", "0s", "<http://ex.org/s1>"]
+
+
+@pytest.mark.parametrize("format", ["text", "json", "mermaid"])
+def test_explain(run: Run, format: str) -> None:
+    code, out, _ = run("explain", "hot.rq", "--format", format)
+    assert code == 0
+    assert "[RANGE 10s]" in out
+    if format == "json":
+        assert json.loads(out)["query"]["emit"] == "istream"
+
+
+def test_check(run: Run) -> None:
+    Path("wrong.rq").write_text("SELECT * { ?s foaf:name ?o }")
+    code, out, err = run("check", "hot.rq", "wrong.rq")
+    assert code == 2
+    assert out == "hot.rq: ok (select, cqels-ql, emits istream)\n"
+    assert err.splitlines()[:2] == ["error: prefix foaf: is not declared", "  --> wrong.rq:1:15"]
+
+
+def wrong(name: str, text: str | bytes) -> Callable[[], None]:
+    def write() -> None:
+        Path(name).write_bytes(text.encode() if isinstance(text, str) else text)
+
+    return write
+
+
+STREAM = ("--stream", "<http://ex.org/obs>=obs.nt")
+MISTAKES = {
+    "unknown prefix": (wrong("q.rq", "SELECT * { ?s foaf:name ?o }"), ("q.rq",), "prefix foaf: is not declared"),
+    "unbound window": (
+        wrong("q.rq", "SELECT * { WINDOW <u:v> { ?s ?p ?o } }"),
+        ("q.rq",),
+        "window <u:v> does not exist",
+    ),
+    "unknown stream": (
+        wrong("q.rq", "SELECT * { STREAM <u:v> { ?s ?p ?o } }"),
+        ("q.rq", *STREAM),
+        "stream <u:v> is not registered",
+    ),
+    "wrong duration": (
+        wrong("q.rq", "SELECT * { STREAM <u:v> [RANGE 5 parsecs] { ?s ?p ?o } }"),
+        ("q.rq",),
+        "'parsecs' is not a unit of time",
+    ),
+    "aggregate out of place": (
+        wrong("q.rq", "SELECT * { ?s ?p ?o FILTER(SUM(?o) > 1) }"),
+        ("q.rq",),
+        "an aggregate cannot stand in a FILTER",
+    ),
+    "1 MB query": (wrong("q.rq", "SELECT * { " + " " * 1_000_000 + "}"), ("q.rq",), "the text is 1,000,012 characters"),
+    "not text": (wrong("q.rq", b"\xff\xfe\x00"), ("q.rq",), "q.rq is not UTF-8 text"),
+    "no such file": (lambda: None, ("none.rq",), "none.rq cannot be read"),
+    "broken Turtle": (wrong("rooms.ttl", "@prefix : <u:> .\n:s1 :in"), ("hot.rq", *STREAM, "--data", "rooms.ttl"), ""),
+    "no timestamp": (wrong("obs.nt", "<u:s> <u:p> <u:o> .\n"), ("hot.rq", *STREAM), "timestamp"),
+    "no such stream file": (lambda: None, ("hot.rq", "--stream", "<http://ex.org/obs>=none.nt"), "none.nt"),
+    "stream option": (lambda: None, ("hot.rq", "--stream", "<http://ex.org/obs>=obs.nt?speed=3"), "speed"),
+    "graph option": (lambda: None, ("hot.rq", *STREAM, "--graph", "nothing"), "not an IRI and a file"),
+    "until": (lambda: None, ("hot.rq", *STREAM, "--until", "tomorrow"), "--until"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_with_its_place(run: Run, name: str) -> None:
+    write, words, sentence = MISTAKES[name]
+    write()
+    code, out, err = run("run", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert sentence in err.splitlines()[0]
+    assert "Traceback" not in err
+    if name not in ("until", "graph option", "no such file", "not text", "no such stream file"):
+        assert "-->" in err
+
+
+def test_malformed_lines_are_counted_and_told(run: Run) -> None:
+    Path("obs.nt").write_text(OBS + "this is no triple\n")
+    code, out, err = run(*HOT)
+    assert (code, out) == (0, "4s  :kitchen 2\n")
+    assert "rejected: obs.nt:4: " in err
+    assert "1 rejected" in err
+    code, _, err = run(*HOT, "--strict")
+    assert code == 2
+    assert "obs.nt:4" in err
+    code, _, err = run(*HOT, "--rejects", "rejects.tsv")
+    assert code == 0
+    assert Path("rejects.tsv").read_text().startswith("obs.nt:4\t")
+
+
+def test_late_elements_are_counted_and_told(run: Run) -> None:
+    Path("obs.nt").write_text(OBS + OBS)
+    code, _, err = run(*HOT)
+    assert code == 0
+    assert "2 late" in err
+
+
+def test_light_commands_stay_light() -> None:
+    """`explain` and `check` answer at once because they load nothing heavy."""
+    script = (
+        "import sys, cqels.plan.explain, cqels.plan.prepare, cqels.cli\n"
+        "query = cqels.plan.prepare.prepare('SELECT ?s { STREAM <u:s> [NOW] { ?s ?p ?o } }')\n"
+        "cqels.plan.explain.explain(query)\n"
+        "print([name for name in ('numba', 'pyspark', 'pandas', 'numpy', 'pyarrow') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    done = subprocess.run(
+        [sys.executable, "-c", "import cqels, sys; print('lark' in sys.modules)"], capture_output=True
+    )
+    assert done.stdout.strip() == b"False"
