@@ -58,6 +58,9 @@ class Scenario:
     def __repr__(self) -> str:
         return "\n" + case(self)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # hypothesis would list the fields
+
     def prepared(self) -> Query:
         return prepare(f"{PREFIX} {self.query}", name=NAME, emit=self.emit, policy=self.policy)
 

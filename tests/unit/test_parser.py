@@ -122,8 +122,6 @@ ERRORS = [
     ("SELECT * { SERVICE ?x { ?s :p ?o } }", "SERVICE needs the IRI of an endpoint, not a variable", (2, 20)),
     ("SELECT * { ?s :p ?o FILTER(:f(?o)) }", "there is no function <http://ex.org/f>", (2, 28)),
     ("SELECT * { ?s :p ?o FILTER(STRLEN(?o, 1)) }", "STRLEN takes 1 argument, not 2", (2, 28)),
-    ("SELECT ?x { STREAM :s { ?s :p ?o } }", "?x is selected but no pattern binds it", (2, 8)),
-    ("CONSTRUCT { ?x :p ?o } { ?s :p ?o }", "?x is in the template but no pattern binds it", (2, 13)),
     ("SELECT * { ?s :p ?o", "the end of the text is not expected here", (2, 20)),
     ("SELECT * { ?s :p }", "'}' is not expected here", (2, 18)),
     ("SELECT * { VALUES (?a ?b) { (1) } }", "this row has 1 values for 2 variables", (2, 29)),
@@ -146,6 +144,14 @@ def test_errors_have_their_place(text: str, message: str | None, place: tuple[in
     assert message is None or error.message == message
     assert error.message[0].islower() or not error.message[0].isalpha() or error.message.split()[0].isupper()
     assert f"<query>:{place[0]}:{place[1]}" in str(error)
+
+
+@pytest.mark.parametrize("form", ["SELECT ?x ?o", "CONSTRUCT { ?x :p ?o }"])
+def test_what_nothing_binds_is_warned_of(form: str) -> None:
+    query = prepare(f"{PREFIX}{form} WHERE {{ STREAM :s {{ ?s :p ?o }} }}")
+    (warning,) = query.warnings
+    assert "no pattern binds it" in str(warning)
+    assert "<query>:2:" in str(warning)
 
 
 def test_a_query_too_long_or_too_deep_is_refused() -> None:

@@ -163,7 +163,10 @@ def _prepared(path: Path, dialect: str | None, emit: str | None, policy: str | N
     from cqels.plan.prepare import prepare
 
     source = "<stdin>" if str(path) == "-" else str(path)
-    return prepare(_text(path), source=source, dialect=dialect, emit=emit, policy=policy)
+    query = prepare(_text(path), source=source, dialect=dialect, emit=emit, policy=policy)
+    for warning in query.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    return query
 
 
 def main() -> None:

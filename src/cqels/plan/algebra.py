@@ -14,7 +14,7 @@ from pyoxigraph import NamedNode
 
 from cqels.lang.expressions import Aggregate, Exists, Expression, Var, transform, walk
 from cqels.lang.syntax import Path, Window
-from cqels.model.errors import Span
+from cqels.model.errors import QueryError, Span
 from cqels.model.terms import Term
 
 Node: TypeAlias = Var | Term
@@ -231,6 +231,8 @@ class Query:
     default_graphs: tuple[NamedNode, ...] | None = None
     named_graphs: tuple[NamedNode, ...] | None = None
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    warnings: tuple[QueryError, ...] = field(default=(), compare=False, repr=False)
+    """What is allowed and yet is probably not meant, such as a selected variable that nothing binds."""
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:

@@ -44,6 +44,7 @@ class Binder:
         self._inside: tuple[str, ...] = ()
         self._fresh = 0
         self._windows_used: set[NamedNode] = set()
+        self._warnings: list[QueryError] = []
 
     # ------------------------------------------------------------ the whole query
 
@@ -85,6 +86,7 @@ class Binder:
             default_graphs=query.dataset.default or None,
             named_graphs=query.dataset.named or (() if query.dataset.default else None),
             prefixes=query.prefixes,
+            warnings=tuple(self._warnings),
         )
 
     def _name(self) -> str | None:
@@ -120,11 +122,8 @@ class Binder:
             assert isinstance(predicate, Var | NamedNode)
             for node in (pattern.subject, predicate, pattern.object):
                 if isinstance(node, Var) and node.name not in known:
-                    raise QueryError(
-                        f"{node} is in the template but no pattern binds it",
-                        span=node.span,
-                        hint=_known_variables(known),
-                    )
+                    message = f"{node} is in the template but no pattern binds it"
+                    self._warn(message, node.span, _known_variables(known))
             triples.append(algebra.Triple(pattern.subject, predicate, pattern.object))
         return tuple(triples)
 
@@ -220,10 +219,8 @@ class Binder:
             if item.name is None:
                 assert isinstance(item.expression, Var)
                 name = item.expression.name
-                if name not in known and name not in aliases and not grouped and self._reads_stream(plan):
-                    raise QueryError(
-                        f"?{name} is selected but no pattern binds it", span=item.span, hint=_known_variables(known)
-                    )
+                if name not in known and name not in aliases and not grouped:
+                    self._warn(f"?{name} is selected but no pattern binds it", item.span, _known_variables(known))
             else:
                 name = item.name.name
                 if name in known or name in names:
@@ -232,10 +229,8 @@ class Binder:
             names.append(name)
         return tuple(dict.fromkeys(names)), aliases
 
-    @staticmethod
-    def _reads_stream(plan: Plan) -> bool:
-        # plain SPARQL allows a column that is always empty; in a continuous query it is a slip of the pen
-        return any(isinstance(node, algebra.Stream) for node in walk_plan(plan))
+    def _warn(self, message: str, span: Span | None, hint: str | None) -> None:
+        self._warnings.append(QueryError(message, span=span, hint=hint))
 
     def _grouped(
         self,

@@ -22,7 +22,10 @@ def prepare(
 ) -> Query:
     """The plan of a query's text, as written. `source` is what the text is called in errors."""
     try:
-        return bind(parse(text, name=source, base=base, dialect=dialect), name=name, emit=emit, policy=policy)
+        query = bind(parse(text, name=source, base=base, dialect=dialect), name=name, emit=emit, policy=policy)
+        for warning in query.warnings:
+            warning.locate(Source(text, source))
+        return query
     except CqelsError as error:
         error.locate(Source(text, source))
         raise

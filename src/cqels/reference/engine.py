@@ -20,7 +20,7 @@ from cqels.reference.clock import Clock, Heartbeat, StreamSettings
 from cqels.reference.emission import Row, constructed, differences, without_expiry
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution
-from cqels.reference.windows import Arrival, Moment, boundaries, content
+from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
 
@@ -43,7 +43,7 @@ class Registered:
     ticks: int = 0
     rows: list[Row] = field(default_factory=list)
     answer: bool = False
-    closed: dict[int, int | None] = field(default_factory=dict)
+    closed: dict[int, Boundary | None] = field(default_factory=dict)
     contents: tuple[object, ...] = ()
     results: list[Result] = field(default_factory=list)
 
@@ -179,7 +179,7 @@ class Reference:
             each = self._queries[place]
             for slide in each.closed:
                 if (boundary - self.start) % slide == 0:
-                    each.closed[slide] = boundary
+                    each.closed[slide] = Boundary(boundary, self._number)
             self._tick(each, boundary, boundary=True)
             self._deliver()
 

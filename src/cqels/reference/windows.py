@@ -23,11 +23,19 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """A boundary that has closed: its time, and the number of the first element that arrived after that."""
+
+    time: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """Where a query stands: the time of its tick, and the last boundary that has closed for each slide."""
 
     now: int
-    closed: dict[int, int | None]
+    closed: dict[int, Boundary | None]
 
 
 def content(window: Window, arrivals: Sequence[Arrival], moment: Moment) -> list[tuple[Triple, Stamp]]:
@@ -45,7 +53,10 @@ def content(window: Window, arrivals: Sequence[Arrival], moment: Moment) -> list
             closed = moment.closed[slide]
             if closed is None:
                 return []
-            return _triples(each for each in _timed(arrivals, predicate) if closed - width < each.time <= closed)
+            # with `@<predicate>` an element may come after the window that its time belongs to has closed
+            there = [each for each in arrivals if each.number < closed.number]
+            start, end = closed.time - width, closed.time
+            return _triples(each for each in _timed(there, predicate) if start < each.time <= end)
         case Count(size=_, unit="solutions"):
             return _triples(arrivals)  # which solutions are kept is decided when they are known
         case Count(size=size, unit="triples"):
