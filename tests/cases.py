@@ -18,6 +18,7 @@ from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store
+from cqels.store.script import execute
 
 DIRECTORY = Path(__file__).parent / "cases"
 PREFIXES = {
@@ -50,7 +51,7 @@ class Update:
 
     def apply(self, store: Store) -> None:
         if self.text:
-            store.update(_PROLOGUE + self.text)  # type: ignore[attr-defined]
+            execute(store, _PROLOGUE + self.text)
         else:
             store.change(self.removed, self.added)
 
@@ -82,9 +83,12 @@ class Asked:
         registered = re.match(r"\s*(?:(?:PREFIX|BASE)\s[^>]*>\s*)*REGISTER\b", self.text, re.IGNORECASE)
         name = None if registered else _iri(self.name).value if self.name[0] in ":<" else self.name
         try:
-            return prepare(_PROLOGUE + self.text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect)
+            query = prepare(_PROLOGUE + self.text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect)
         except CqelsError as error:
             raise self.placed(error) from None
+        for warning in query.warnings:
+            self.placed(warning)
+        return query
 
     def placed(self, error: CqelsError) -> CqelsError:
         error.source = Source(self.text, "query")
@@ -259,9 +263,10 @@ def shown(case: Case, outcome: Outcome) -> dict[str, list[str]]:
     for asked in case.queries:
         sent = outcome.sent[asked.name]
         if isinstance(sent, CqelsError):
-            lines[asked.name] = [f"error: {line}" if not at else line for at, line in enumerate(str(sent).splitlines())]
+            lines[asked.name] = f"error: {sent}".splitlines()
         else:
-            lines[asked.name] = _rows(*sent, ticks=asked.ticks)
+            told = [line for warning in sent[0].warnings for line in f"warning: {warning}".splitlines()]
+            lines[asked.name] = told + _rows(*sent, ticks=asked.ticks)
     if outcome.late:
         lines["late"] = [f"{format_time(each.time)}  {_element(each)}" for each in outcome.late]
     return lines

@@ -195,7 +195,10 @@ def test_from_merges_graphs_and_from_named_names_them() -> None:
     store = filled(Quad(A, P, B, G), Quad(A, P, B, H), Quad(B, P, C, H), Quad(C, P, C))
     assert sorted(map(str, store.select(EDGES, default_graphs=[G, H]))) == sorted(map(str, [(A, B), (B, C)]))
     assert list(store.select(EDGES, default_graphs=[G])) == [(A, B)]
-    assert list(store.select(EDGES, named_graphs=[H])) == []
+    assert list(store.select(EDGES, named_graphs=[H])) == list(store.select(EDGES)), (
+        "FROM NAMED alone keeps the default graph"
+    )
+    assert list(store.select(EDGES, default_graphs=[], named_graphs=[H])) == []
     anywhere = Graph(Z, Project(EDGES, ("x",)))
     assert set(store.select(anywhere, named_graphs=[H])) == {(H, A), (H, B)}
     assert list(store.select(Graph(Z, Unit()), default_graphs=[G, H], named_graphs=[A])) == [(A,)]

@@ -60,12 +60,9 @@ class WindowBuilder(TermBuilder):
 
     def _slide(self, tree: Branch, width: int, *, bare: bool = False) -> int:
         if tree.data == "tumbling":
-            return width
+            return _some(width, tree)
         (duration,) = trees(tree)
-        slide = self.duration(duration, bare=bare)
-        if slide == 0:
-            raise QueryError("a window cannot slide by nothing", span=span_of(duration))
-        return slide
+        return _some(self.duration(duration, bare=bare), duration)
 
     def _partition(self, tree: Branch) -> tuple[str, ...]:
         return tuple(self.var(part).name for part in trees(tree))
@@ -84,8 +81,8 @@ class WindowBuilder(TermBuilder):
         parts = trees(tree)
         width = self.duration(parts[0], bare=True)
         if tree.data == "streaming_fixed":
-            return syntax.Range(width, width)
-        return syntax.Range(width, self.duration(parts[1], bare=True) if len(parts) > 1 else None)
+            return syntax.Range(width, _some(width, tree))
+        return syntax.Range(width, _some(self.duration(parts[1], bare=True), parts[1]) if len(parts) > 1 else None)
 
     def duration(self, tree: Branch, *, bare: bool = False) -> int:
         """Nanoseconds. Several parts are added up: `1m 30s`."""
@@ -117,3 +114,9 @@ class WindowBuilder(TermBuilder):
         if scaled % 10 ** len(fraction):
             raise QueryError(f"{text} is finer than a nanosecond", span=span_of(token))
         return scaled // int(10 ** len(fraction))
+
+
+def _some(slide: int, tree: Branch) -> int:
+    if slide == 0:
+        raise QueryError("a window cannot slide by nothing", span=span_of(tree))
+    return slide

@@ -11,6 +11,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 
 from cqels.lang import syntax
 from cqels.lang.build import Builder
+from cqels.lang.build_updates import UpdateBuilder
 from cqels.lang.cache import grammar_cache
 from cqels.lang.dialects import detect
 from cqels.lang.names import CLASSES
@@ -41,7 +42,7 @@ def parse_update(text: str, *, name: str = "<update>", base: str | None = None) 
     source = Source(text, name)
     try:
         tree, source = _tree(source, "update")
-        return Builder(base).update(tree)
+        return UpdateBuilder(base).update(tree)
     except RecursionError:
         raise _too_deep(source) from None
     except CqelsError as error:

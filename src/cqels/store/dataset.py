@@ -74,8 +74,8 @@ class Store:
     ) -> Iterator[Row]:
         """The solutions of a plan without streams: the values of `variables` (or else of all that are visible).
 
-        `graph` is the active graph, `default_graphs` and `named_graphs` are those of FROM and FROM NAMED: both None
-        where there is neither, so that the store's own default graph and all its named graphs are meant.
+        `graph` is the active graph, `default_graphs` and `named_graphs` are those of FROM and FROM NAMED.  Without FROM
+        (None) the store's own default graph is meant; without either, all its named graphs are.
         """
         tables = {service: self.services.table(service) for service in services_in(plan)}  # may take its time: no lock
         with self._lock:  # a query sees the state at its start, so only the start has to be between two changes
@@ -86,9 +86,10 @@ class Store:
     def _view(
         self, default_graphs: Sequence[NamedNode] | None, named_graphs: Sequence[NamedNode] | None
     ) -> tuple[pyoxigraph.Store, View]:
-        if default_graphs is None and named_graphs is None:
-            return self._graphs, View(DefaultGraph(), self.named_graphs())
-        default = tuple(dict.fromkeys(default_graphs or ()))
+        if default_graphs is None:
+            names = self.named_graphs() if named_graphs is None else tuple(dict.fromkeys(named_graphs))
+            return self._graphs, View(DefaultGraph(), names)
+        default = tuple(dict.fromkeys(default_graphs))
         named = tuple(dict.fromkeys(named_graphs or ()))
         if len(default) > 1:
             return self._merge(default, named), View(DefaultGraph(), named)
