@@ -13,6 +13,7 @@ from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 
 from cqels.io import Element, Result, writer_for
 from cqels.model.errors import CqelsError, Source, Span
+from cqels.model.notation import Notation
 from cqels.model.terms import Term, Triple
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -28,9 +29,33 @@ PREFIXES = {
     "xsd": "http://www.w3.org/2001/XMLSchema#",
     "foaf": "http://xmlns.com/foaf/0.1/",
 }
-_PROLOGUE = " ".join(f"PREFIX {name}: <{iri}>" for name, iri in PREFIXES.items()) + "\n"
-_TURTLE = " ".join(f"@prefix {name}: <{iri}> ." for name, iri in PREFIXES.items()) + "\n"
 _SEPARATOR = re.compile(r"^----(?:[ ]+(\S+))?[ ]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The prefixes that a case has, in its data and in its queries."""
+
+    prefixes: dict[str, str]
+
+    @property
+    def prologue(self) -> str:
+        return " ".join(f"PREFIX {name}: <{iri}>" for name, iri in self.prefixes.items()) + "\n"
+
+    def iri(self, text: str) -> NamedNode:
+        if text.startswith("<"):
+            return NamedNode(text[1:-1])
+        prefix, local = text.split(":", 1)
+        return NamedNode(self.prefixes[prefix] + local)
+
+    def triples(self, turtle: str) -> Iterator[Triple]:
+        declared = "".join(f"@prefix {name}: <{iri}> . " for name, iri in self.prefixes.items())
+        for quad in pyoxigraph.parse(declared + turtle, format=RdfFormat.TURTLE):
+            assert isinstance(quad.subject, NamedNode | BlankNode)
+            yield quad.subject, quad.predicate, quad.object
+
+    def quads(self, turtle: str, graph: str | None = None) -> list[Quad]:
+        return [Quad(*triple, self.iri(graph) if graph else DefaultGraph()) for triple in self.triples(turtle)]
 
 
 @dataclass(frozen=True)
@@ -51,7 +76,7 @@ class Update:
 
     def apply(self, store: Store) -> None:
         if self.text:
-            execute(store, _PROLOGUE + self.text)
+            execute(store, self.text)
         else:
             store.change(self.removed, self.added)
 
@@ -72,6 +97,7 @@ class Asked:
 
     name: str
     text: str
+    names: Names
     emit: str | None = None
     policy: str | None = None
     dialect: str | None = None
@@ -81,9 +107,10 @@ class Asked:
     def prepared(self) -> Query:
         """The plan; the prefixes that every case has are declared, and an error counts from the written text."""
         registered = re.match(r"\s*(?:(?:PREFIX|BASE)\s[^>]*>\s*)*REGISTER\b", self.text, re.IGNORECASE)
-        name = None if registered else _iri(self.name).value if self.name[0] in ":<" else self.name
+        name = None if registered else self.names.iri(self.name).value if self.name[0] in ":<" else self.name
+        text = self.names.prologue + self.text
         try:
-            query = prepare(_PROLOGUE + self.text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect)
+            query = prepare(text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect)
         except CqelsError as error:
             raise self.placed(error) from None
         for warning in query.warnings:
@@ -93,7 +120,8 @@ class Asked:
     def placed(self, error: CqelsError) -> CqelsError:
         error.source = Source(self.text, "query")
         if error.span is not None:
-            error.span = Span(error.span.start - len(_PROLOGUE), error.span.end - len(_PROLOGUE))
+            before = len(self.names.prologue)
+            error.span = Span(error.span.start - before, error.span.end - before)
         return error
 
 
@@ -101,6 +129,7 @@ class Asked:
 class Case:
     """What a file says: the dataset, the events in order of arrival, the queries."""
 
+    names: Names
     graphs: tuple[Quad, ...]
     streams: tuple[Stream, ...]
     events: tuple[Event, ...]
@@ -135,30 +164,33 @@ def read_case(path: Path) -> Case:
     streams: list[Stream] = []
     timed: list[tuple[int, Event]] = []
     queries: list[Asked] = []
+    names = Names(dict(PREFIXES))
     for words, body in _sections(head):
         match words:
+            case ["prefix", name, iri]:
+                names.prefixes[name.rstrip(":")] = iri.strip("<>")
             case ["static", *graph]:
-                graphs += _quads(body, _iri(graph[0]) if graph else None)
+                graphs += names.quads(body, *graph)
             case ["stream", name, *options]:
-                streams.append(_stream(name, options))
-                timed += _arrivals(streams[-1].iri, body)
+                streams.append(_stream(names.iri(name), options))
+                timed += _arrivals(names, streams[-1].iri, body)
             case ["heartbeat", time]:
                 timed.append((parse_time(time), Heartbeat(parse_time(time), None)))
             case ["update", time]:
-                timed.append((parse_time(time), _update(body)))
+                timed.append((parse_time(time), _update(names, body)))
             case ["query", *options]:
-                queries.append(_query(f"q{len(queries) + 1}", options, body))
+                queries.append(_query(Asked(f"q{len(queries) + 1}", body, names), options))
             case _:
                 raise ValueError(f"{path}: there is no section {' '.join(words)!r}")
     events = tuple(event for _, event in sorted(timed, key=lambda each: each[0]))
-    names = [query.name for query in queries]
+    asked = [query.name for query in queries]
     expected = {
-        name or names[0]: [line.strip() for line in part.splitlines() if line.strip()]
+        name or asked[0]: [line.strip() for line in part.splitlines() if line.strip()]
         for name, part in zip(rest[::2], rest[1::2], strict=True)
     }
-    if expected.keys() - {*names, "late"}:
-        raise ValueError(f"{path}: results are expected of {sorted(expected.keys() - set(names))}, which do not exist")
-    return Case(tuple(graphs), tuple(streams), events, tuple(queries), expected)
+    if expected.keys() - {*asked, "late"}:
+        raise ValueError(f"{path}: results are expected of {sorted(expected.keys() - set(asked))}, which do not exist")
+    return Case(names, tuple(graphs), tuple(streams), events, tuple(queries), expected)
 
 
 def _sections(text: str) -> Iterator[tuple[list[str], str]]:
@@ -183,12 +215,12 @@ def _dedented(lines: list[str]) -> str:
     return "\n".join(line[margin:] for line in lines).strip("\n")
 
 
-def _stream(name: str, options: list[str]) -> Stream:
+def _stream(name: NamedNode, options: list[str]) -> Stream:
     values = dict(option.split("=", 1) for option in options)
-    return Stream(_iri(name).value, **{key: parse_duration(value) for key, value in values.items()})
+    return Stream(name.value, **{key: parse_duration(value) for key, value in values.items()})
 
 
-def _arrivals(stream: str, body: str) -> Iterator[tuple[int, Event]]:
+def _arrivals(names: Names, stream: str, body: str) -> Iterator[tuple[int, Event]]:
     """The elements of a stream with their times of arrival.
 
     `3s@7s` is an element of 3s that arrives at 7s. Without that it arrives at its time, or if the line before it is
@@ -208,23 +240,22 @@ def _arrivals(stream: str, body: str) -> Iterator[tuple[int, Event]]:
         if what.strip() == "heartbeat":
             yield clock, Heartbeat(time, stream)
         else:
-            yield clock, Element(stream, time, tuple(_triples(what)))
+            yield clock, Element(stream, time, tuple(names.triples(what)))
 
 
-def _update(body: str) -> Update:
+def _update(names: Names, body: str) -> Update:
     """`insert …` and `delete …` with Turtle, or else SPARQL Update."""
     changes: dict[str, list[Quad]] = {"insert": [], "delete": []}
     for line in body.splitlines():
         word, _, turtle = line.partition(" ")
         if word not in changes:
-            return Update(body)
-        graph = re.match(r"(?:graph|into|from) (\S+) ", turtle)
-        changes[word] += _quads(turtle[graph.end() :] if graph else turtle, _iri(graph[1]) if graph else None)
+            return Update(names.prologue + body)
+        graph = re.match(r"graph (\S+) ", turtle)
+        changes[word] += names.quads(turtle[graph.end() :], graph[1]) if graph else names.quads(turtle)
     return Update("", tuple(changes["delete"]), tuple(changes["insert"]))
 
 
-def _query(name: str, options: list[str], body: str) -> Asked:
-    asked = Asked(name, body)
+def _query(asked: Asked, options: list[str]) -> Asked:
     for option in options:
         key, _, value = option.partition("=")
         match key:
@@ -235,23 +266,6 @@ def _query(name: str, options: list[str], body: str) -> Asked:
             case emission:
                 asked = replace(asked, emit=emission)
     return asked
-
-
-def _triples(turtle: str) -> Iterator[Triple]:
-    for quad in pyoxigraph.parse(_TURTLE + turtle, format=RdfFormat.TURTLE):
-        assert isinstance(quad.subject, NamedNode | BlankNode)
-        yield quad.subject, quad.predicate, quad.object
-
-
-def _quads(turtle: str, graph: NamedNode | None) -> list[Quad]:
-    return [Quad(*triple, graph or DefaultGraph()) for triple in _triples(turtle)]
-
-
-def _iri(text: str) -> NamedNode:
-    if text.startswith("<"):
-        return NamedNode(text[1:-1])
-    prefix, local = text.split(":", 1)
-    return NamedNode(PREFIXES[prefix] + local)
 
 
 # ---------------------------------------------------------------- showing
@@ -268,12 +282,11 @@ def shown(case: Case, outcome: Outcome) -> dict[str, list[str]]:
             told = [line for warning in sent[0].warnings for line in f"warning: {warning}".splitlines()]
             lines[asked.name] = told + _rows(*sent, ticks=asked.ticks)
     if outcome.late:
-        lines["late"] = [f"{format_time(each.time)}  {_element(each)}" for each in outcome.late]
+        lines["late"] = [f"{format_time(each.time)}  {_element(case.names, each)}" for each in outcome.late]
     return lines
 
 
 def _rows(query: Query, results: Iterable[Result], *, ticks: bool) -> list[str]:
-    prefixes = {**PREFIXES, **dict(query.prefixes)}
     blank: dict[BlankNode, BlankNode] = {}
 
     def named(term: Term | None) -> Term | None:
@@ -284,20 +297,17 @@ def _rows(query: Query, results: Iterable[Result], *, ticks: bool) -> list[str]:
         text = io.StringIO()
         triples = tuple(tuple(map(named, triple)) for triple in result.triples)
         result = replace(result, values=tuple(map(named, result.values)), triples=triples)  # type: ignore[arg-type]
-        writer_for("text", text, query.variables, prefixes).write(result)
+        writer_for("text", text, query.variables, dict(query.prefixes)).write(result)
         time, row = text.getvalue().rstrip("\n").split(None, 1)
         rows.append((f"{time} #{result.tick}" if ticks else time, row))
     width = max((len(time) for time, _ in rows), default=0)
     return [f"{time.ljust(width)}  {row}" for time, row in rows]
 
 
-def _element(element: Element) -> str:
-    text = io.StringIO()
-    writer_for("text", text, (), PREFIXES).write(Result("", element.time, 0, "", (), element.triples))
-    default = PREFIXES[""]
-    local = element.stream.removeprefix(default)
-    stream = f"<{element.stream}>" if local == element.stream else f":{local}"
-    return f"{stream} {text.getvalue().split(None, 1)[1].strip()}"
+def _element(names: Names, element: Element) -> str:
+    notation = Notation(names.prefixes)
+    triples = " ".join(f"{notation.triple(triple)} ." for triple in element.triples)
+    return f"{notation.iri(NamedNode(element.stream))} {triples}"
 
 
 def spaced(lines: Iterable[str]) -> list[str]:

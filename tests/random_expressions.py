@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from random import Random
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
 from cqels.plan.binder import POLICIES
 
 T = TypeVar("T")
-Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Features:
     paths: bool = True
     expressions: bool = True
     exists: bool = True
+    contested: bool = True
+    """Expressions on which engines differ: `<`, MIN and MAX of terms that have no order, the truth of a
+    string with a language."""
     texts: bool = True
     """Functions that see the text of a value."""
     # the data
@@ -52,32 +55,43 @@ class Features:
     lateness: bool = True
 
 
-@cache
-def _sampled(options: tuple[Any, ...]) -> st.SearchStrategy[Any]:
-    return st.sampled_from(options)
+class Choices:
+    """Where all that is random comes from: numbers, drawn by hypothesis (which can shrink them) or by a generator."""
 
+    def __init__(self, number: Callable[[int, int], int]) -> None:
+        self.number = number
 
-class Expressions:
-    """Draws choices and writes expressions. Whatever is written is in brackets."""
+    @classmethod
+    def drawn(cls, draw: Callable[[st.SearchStrategy[int]], int]) -> Choices:
+        return cls(lambda low, high: draw(_integers(low, high)))
 
-    def __init__(self, draw: Draw, features: Features) -> None:
-        self._draw = draw
-        self.features = features
+    @classmethod
+    def seeded(cls, seed: int) -> Choices:
+        return cls(Random(seed).randint)
 
     def pick(self, options: Sequence[T]) -> T:
-        return self._draw(_sampled(tuple(options)))
-
-    def number(self, low: int, high: int) -> int:
-        return self._draw(st.integers(low, high))
+        return options[self.number(0, len(options) - 1)]
 
     def chance(self, percent: int) -> bool:
-        # the simpler case first, so that hypothesis shrinks to what is left out
-        return self._draw(st.integers(0, 99)) >= 100 - percent
+        return self.number(0, 99) >= 100 - percent  # 0 is what hypothesis shrinks to: leave it out
 
     def some(self, options: Sequence[T]) -> tuple[T, ...]:
         """At least one of them, in their order."""
         kept = tuple(each for each in options if self.chance(50))
         return kept or (self.pick(options),)
+
+
+@cache
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    return st.integers(low, high)
+
+
+class Expressions(Choices):
+    """Writes expressions. Whatever is written is in brackets."""
+
+    def __init__(self, choices: Choices, features: Features) -> None:
+        super().__init__(choices.number)
+        self.features = features
 
     def pattern(self, place: str, depth: int, names: tuple[str, ...]) -> str:
         raise NotImplementedError
@@ -110,7 +124,11 @@ class Expressions:
         a, b = self._any(names, depth - 1), self._any(names, depth - 1)
         functions = [f"IF({self._truth(names, depth - 1)}, {a}, {b})", f"COALESCE({a}, {b})", f"DATATYPE({a})"]
         if self.features.texts:
-            functions += [f"IRI(CONCAT('{_IRI}', STR({a})))", f"STRDT(STR({a}), xsd:integer)", f"STRLANG(STR({a}), 'en')"]
+            functions += [
+                f"IRI(CONCAT('{_IRI}', STR({a})))",
+                f"STRDT(STR({a}), xsd:integer)",
+                f"STRLANG(STR({a}), 'en')",
+            ]
         return self.pick(functions)
 
     def _constant(self) -> str:
@@ -118,9 +136,12 @@ class Expressions:
 
     def _truth(self, names: tuple[str, ...], depth: int) -> str:
         if depth == 0:
-            return self.pick([f"BOUND({self._variable(names)})", self._variable(names), "true", "false"])
+            simple = [f"BOUND({self._variable(names)})", "true", "false"]
+            return self.pick([*simple, self._variable(names)] if self.features.contested else simple)
         a, b = self._operand(names, depth), self._operand(names, depth)
-        tests = [f"({a} {each} {b})" for each in ("=", "!=", "!=", "<", ">", "<=", ">=")]
+        number = a if self.features.contested else f"(0 + {a})"
+        tests = [f"({a} {each} {b})" for each in ("=", "!=", "!=")]
+        tests += [f"({number} {each} {b})" for each in ("<", ">", "<=", ">=")]
         tests += [f"({a} IN ({b}, {self._constant()}))", f"({a} NOT IN ({b}, {self._constant()}))"]
         tests += [f"BOUND({self._variable(names)})", f"sameTerm({a}, {b})"]
         tests += [f"{each}({a})" for each in ("isIRI", "isBLANK", "isLITERAL", "isNUMERIC")]
@@ -129,7 +150,7 @@ class Expressions:
             tests += [f"({c} && {d})", f"({c} || {d})", f"(! {c})", f"({c} && {d})", f"({c} || {d})"]
         if self.features.texts:
             tests += [f"CONTAINS(STR({a}), 'x')", f"STRSTARTS(STR({a}), STR({b}))", f"REGEX(STR({a}), '^[xy0-9]+$')"]
-            tests += [f"STRENDS(STR({a}), '1')", f"LANGMATCHES(LANG({a}), '*')"]
+            tests += [f"(STR({a}) < STR({b}))", f"STRENDS(STR({a}), '1')", f"LANGMATCHES(LANG({a}), '*')"]
         return self.pick(tests)
 
     def _operand(self, names: tuple[str, ...], depth: int) -> str:

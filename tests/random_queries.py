@@ -6,26 +6,25 @@ occur in it.  The vocabulary is small so that joins find partners and aggregates
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
-from random_expressions import Expressions, Features
-from scenarios import EX, Beat, Change, Event, Scenario
 
 from cqels.io import Element
-from cqels.model.terms import XSD, XSD_BOOLEAN, XSD_DATE_TIME, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Term, Triple
+from cqels.model.terms import XSD, XSD_BOOLEAN, XSD_DATE_TIME, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Triple
 from cqels.model.time import SECOND
-from cqels.plan.binder import EMISSIONS, POLICIES
+from cqels.plan.binder import EMISSIONS
 from cqels.reference.clock import StreamSettings
 
-__all__ = ["Features", "Scenario", "queries", "scenarios", "shuffles"]
+from .random_expressions import Choices, Expressions, Features
+from .scenarios import EX, Beat, Change, Event, Scenario, run
 
-T = TypeVar("T")
-Draw = Callable[[st.SearchStrategy[Any]], Any]
+__all__ = ["Choices", "Features", "Scenario", "queries", "run", "scenario", "scenarios", "shuffled"]
+
+EVERYTHING = Features()
 
 NODES = [NamedNode(EX + "a"), NamedNode(EX + "b"), BlankNode("n")]
 LINKS = [NamedNode(EX + "p"), NamedNode(EX + "q")]
@@ -37,7 +36,7 @@ GRAPHS = [NamedNode(EX + "g1"), NamedNode(EX + "g2")]
 _PLAIN = [
     *(Literal(text, datatype=XSD_INTEGER) for text in ("1", "2", "3", "-1")),
     *(Literal(text, datatype=XSD_DECIMAL) for text in ("1.5", "0.25")),
-    *(Literal("x"), Literal("yy"), Literal("x", language="en"), Literal("1")),
+    *(Literal("x"), Literal("yy"), Literal("1"), Literal("x", language="en")),
     *(Literal(text, datatype=XSD_BOOLEAN) for text in ("true", "false")),
     Literal("2020-02-03T04:05:06Z", datatype=XSD_DATE_TIME),
 ]
@@ -55,102 +54,101 @@ _OTHER_FORMS = [
 # ---------------------------------------------------------------- data
 
 
-@cache
-def _triples(features: Features) -> st.SearchStrategy[Triple]:
-    values = [*_PLAIN, *(_DOUBLES if features.doubles else ()), *(_OTHER_FORMS if features.other_forms else ())]
-    nodes = st.sampled_from(NODES)
-    links = st.tuples(nodes, st.sampled_from([*LINKS, *LINKS, MIXED]), nodes)
-    mixed = st.tuples(nodes, st.sampled_from([VALUE, VALUE, VALUE, MIXED]), st.sampled_from(values))
-    times = st.sampled_from([str(1000 * second) for second in range(8)])
-    stamps = st.tuples(nodes, st.just(AT), times.map(lambda text: Literal(text, datatype=XSD_INTEGER)))
-    return st.sampled_from([links] * 4 + [mixed] * 4 + [stamps]).flatmap(lambda chosen: chosen)
+class _Data(Choices):
+    """Makes graphs, streams and what happens on them."""
 
+    def __init__(self, choices: Choices, features: Features) -> None:
+        super().__init__(choices.number)
+        self._features = features
+        self._values = [*_PLAIN]
+        self._values += _DOUBLES if features.doubles else []
+        self._values += _OTHER_FORMS if features.other_forms else []
 
-@cache
-def _elements(stream: str, features: Features) -> st.SearchStrategy[list[Element]]:
-    """Elements in order of time, with equal times and gaps."""
-    content = st.lists(_triples(features), min_size=1, max_size=4, unique=True)
-    step = st.sampled_from([0, 0, 1, 1, 1, 2, 5])
+    def streams(self) -> tuple[StreamSettings, ...]:
+        names = STREAMS[: self.number(2, len(STREAMS))]
+        if not self._features.lateness:
+            return tuple(StreamSettings(iri) for iri in names)
+        return tuple(StreamSettings(iri, self.pick([0, 0, 2]) * SECOND, self.pick([0, 0, 3]) * SECOND) for iri in names)
 
-    def timed(steps: list[tuple[int, list[Triple]]]) -> list[Element]:
+    def quads(self, least: int, most: int) -> tuple[Quad, ...]:
+        graphs = [DefaultGraph(), DefaultGraph(), *GRAPHS]
+        found = [Quad(*self._triple(), self.pick(graphs)) for _ in range(self.number(least, most))]
+        return tuple(dict.fromkeys(found))
+
+    def events(self, streams: Sequence[StreamSettings]) -> tuple[Event, ...]:
+        elements = sorted((each for one in streams for each in self._elements(one.iri)), key=lambda each: each.time)
+        events: list[Event] = [*self._arrivals(elements, {each.iri: each for each in streams})]
+        for _ in range(self.pick([0, 0, 1, 2]) if self._features.heartbeats else 0):
+            place = self.number(0, len(events))
+            last = max((each.time for each in events[:place] if isinstance(each, Element)), default=0)
+            time = last + self.number(0, 6) * SECOND
+            events.insert(place, Beat(time, self.pick([None, None, streams[0].iri])))
+        for _ in range(self.pick([0, 0, 1, 2]) if self._features.updates else 0):
+            events.insert(self.number(0, len(events)), Change(self.quads(0, 2), self.quads(0, 3)))
+        return tuple(events)
+
+    def _triple(self) -> Triple:
+        subject = self.pick(NODES)
+        match self.pick(["link"] * 4 + ["value"] * 4 + ["time"]):
+            case "link":
+                return subject, self.pick([*LINKS, *LINKS, MIXED]), self.pick(NODES)
+            case "value":
+                return subject, self.pick([VALUE, VALUE, VALUE, MIXED]), self.pick(self._values)
+            case _:
+                return subject, AT, Literal(str(1000 * self.number(0, 8)), datatype=XSD_INTEGER)
+
+    def _elements(self, stream: str) -> list[Element]:
+        """Elements in order of time, with equal times and gaps."""
         time, found = 0, []
-        for gap, triples in steps:
-            time += gap
-            found.append(Element(stream, time * SECOND, tuple(triples)))
+        most = self._features.elements
+        for _ in range(self.number(0, most) if self.chance(70) else self.number(most // 2, most)):
+            time += self.pick([0, 0, 1, 1, 1, 2, 5]) * SECOND
+            triples = dict.fromkeys(self._triple() for _ in range(self.number(1, 4)))
+            found.append(Element(stream, time, tuple(triples)))
         return found
 
-    steps = st.tuples(step, content)
-    sizes = st.integers(0, features.elements)
-    return sizes.flatmap(lambda size: st.lists(steps, min_size=size, max_size=size)).map(timed)
+    def _arrivals(self, elements: list[Element], settings: dict[str, StreamSettings]) -> list[Element]:
+        """An order of arrival in which some are behind time, and a few more so than their stream's lateness allows."""
+        behind = [self.pick([0, 0, 0, 2, 3]) * SECOND if settings[each.stream].lateness else 0 for each in elements]
+        order = sorted(range(len(elements)), key=lambda place: (elements[place].time + behind[place], place))
+        return [elements[place] for place in order]
 
 
-@cache
-def _quads(features: Features, size: int) -> st.SearchStrategy[tuple[Quad, ...]]:
-    graphs = st.sampled_from([DefaultGraph(), DefaultGraph(), *GRAPHS])
-    quads = st.tuples(_triples(features), graphs).map(lambda pair: Quad(*pair[0], pair[1]))
-    sizes = st.integers(0, size)
-    return sizes.flatmap(lambda least: st.lists(quads, min_size=least, max_size=size, unique=True)).map(tuple)
+# ---------------------------------------------------------------- scenarios
 
 
-def _arrivals(draw: Draw, elements: list[Element], settings: dict[str, StreamSettings]) -> list[Element]:
-    """The elements in an order of arrival in which some are behind time, and a few behind their stream's lateness."""
-    delays = [0, 0, 0, *(each.lateness // SECOND for each in settings.values()), 3]
-    late = [draw(st.sampled_from(delays)) * SECOND if settings[each.stream].lateness else 0 for each in elements]
-    order = sorted(range(len(elements)), key=lambda place: (elements[place].time + late[place], place))
-    return [elements[place] for place in order]
-
-
-def _events(draw: Draw, features: Features, streams: Sequence[StreamSettings]) -> tuple[Event, ...]:
-    elements = sorted(
-        (each for settings in streams for each in draw(_elements(settings.iri, features))), key=lambda each: each.time
-    )
-    events: list[Event] = [*_arrivals(draw, elements, {each.iri: each for each in streams})]
-    if features.heartbeats:
-        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
-            place = draw(st.integers(0, len(events)))
-            last = max((each.time for each in events[:place] if isinstance(each, Element)), default=0)
-            time = last + draw(st.integers(0, 6)) * SECOND
-            events.insert(place, Beat(time, draw(st.sampled_from([None, None, streams[0].iri]))))
-    if features.updates:
-        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
-            change = Change(draw(_quads(features, 2)), draw(_quads(features, 3)))
-            events.insert(draw(st.integers(0, len(events))), change)
-    return tuple(events)
-
-
-def _streams(draw: Draw, features: Features) -> tuple[StreamSettings, ...]:
-    count = draw(st.integers(2, len(STREAMS)))
-    if not features.lateness:
-        return tuple(StreamSettings(iri) for iri in STREAMS[:count])
-    lateness, idle = st.sampled_from([0, 0, 2 * SECOND]), st.sampled_from([0, 0, 3 * SECOND])
-    return tuple(StreamSettings(iri, draw(lateness), draw(idle)) for iri in STREAMS[:count])
-
-
-@st.composite
-def scenarios(draw: Draw, features: Features = Features(), *, beside: int = 0) -> Scenario:  # noqa: B008
-    """Scenarios with a query of these features, and up to so many other queries beside it."""
-    streams = _streams(draw, features)
-    static = draw(_quads(features, 10))
-    events = _events(draw, features, streams)
-    query = draw(queries(features))
-    others = tuple(draw(st.lists(queries(features), max_size=beside))) if beside else ()
-    emit = draw(st.sampled_from([None, *EMISSIONS]))
-    policy = draw(st.sampled_from([None, *features.policies]))
-    return Scenario(static, streams, events, query, emit, policy, others)
-
-
-@st.composite
-def shuffles(draw: Draw, scenario: Scenario, lateness: int) -> Scenario:
-    """The scenario's elements in another order of arrival, none later than allowed, those of one time as they were."""
-    elements = [each for each in scenario.events if isinstance(each, Element)]
-    delay: dict[int, int] = {}
-    for each in elements:
-        delay.setdefault(each.time, draw(st.integers(0, lateness // SECOND)) * SECOND)
-    order = sorted(range(len(elements)), key=lambda i: (elements[i].time + delay[elements[i].time], elements[i].time, i))
-    streams = tuple(StreamSettings(each.iri, lateness, each.idle) for each in scenario.streams)
+def scenario(choices: Choices, features: Features, *, beside: int = 0) -> Scenario:
+    """A scenario with a query of these features, and up to so many other queries beside it."""
+    data = _Data(choices, features)
+    streams = data.streams()
     return Scenario(
-        scenario.static, streams, tuple(elements[i] for i in order), scenario.query, scenario.emit, scenario.policy
+        static=data.quads(0, 10),
+        streams=streams,
+        events=data.events(streams),
+        query=_Queries(choices, features).query(),
+        emit=choices.pick([None, *EMISSIONS]),
+        policy=choices.pick([None, *features.policies]),
+        others=tuple(_Queries(choices, features).query() for _ in range(choices.number(0, beside))),
     )
+
+
+@st.composite
+def scenarios(draw: Any, features: Features = EVERYTHING, *, beside: int = 0) -> Scenario:
+    return scenario(Choices.drawn(draw), features, beside=beside)
+
+
+@st.composite
+def queries(draw: Any, features: Features = EVERYTHING) -> str:
+    """The text of a query, without its PREFIX."""
+    return _Queries(Choices.drawn(draw), features).query()
+
+
+def shuffled(choices: Choices, ordered: Scenario, lateness: int) -> Scenario:
+    """The scenario's elements in another order of arrival, none later than allowed, those of one time as they were."""
+    elements = [each for each in ordered.events if isinstance(each, Element)]
+    behind = {time: choices.number(0, lateness // SECOND) * SECOND for time in sorted({each.time for each in elements})}
+    arrived = sorted(elements, key=lambda each: (each.time + behind[each.time], each.time))
+    return replace(ordered, events=tuple(arrived))
 
 
 # ---------------------------------------------------------------- queries
@@ -158,12 +156,6 @@ def shuffles(draw: Draw, scenario: Scenario, lateness: int) -> Scenario:
 _NAMES = ("x", "y", "z", "w", "n")
 _SPARE = ("e", "f", "k", "m", "n", "w", "z")
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
-
-
-@st.composite
-def queries(draw: Draw, features: Features = Features()) -> str:  # noqa: B008
-    """The text of a query, without its PREFIX."""
-    return _Queries(draw, features).query()
 
 
 @dataclass(frozen=True)
@@ -181,9 +173,10 @@ def _union(*several: Sequence[str]) -> tuple[str, ...]:
 class _Queries(Expressions):
     """Writes one query. `_left` is how many triple patterns it may still have, so that no join explodes."""
 
-    def __init__(self, draw: Draw, features: Features) -> None:
-        super().__init__(draw, features)
+    def __init__(self, choices: Choices, features: Features) -> None:
+        super().__init__(choices, features)
         self._left = self.number(1, features.patterns)
+        self._outside: tuple[str, ...] = ()
 
     # ------------------------------------------------------------ the whole
 
@@ -195,8 +188,8 @@ class _Queries(Expressions):
             return f"ASK {dataset}WHERE {where.text}"
         if form == "construct":
             return f"CONSTRUCT {self._template(where.names)} {dataset}WHERE {where.text}{self._limits(ordered=False)}"
-        head, tail, _ = self._select(where)
-        return f"{head} {dataset}WHERE {where.text}{tail}{self._last_values()}"
+        head, tail, columns = self._select(where)
+        return f"{head} {dataset}WHERE {where.text}{tail}{self._last_values(set(columns) - set(where.names))}"
 
     def _dataset(self) -> str:
         if not self.features.graphs or not self.chance(10):
@@ -204,8 +197,10 @@ class _Queries(Expressions):
         names = [(word, graph) for word in ("FROM", "FROM NAMED") for graph in (":g1", ":g2")]
         return "".join(f"{word} {graph} " for word, graph in names if self.chance(50))
 
-    def _last_values(self) -> str:
-        return f" {self._values().text}" if self.chance(5) else ""
+    def _last_values(self, computed: set[str]) -> str:
+        """VALUES after the query; it cannot give a value to what SELECT computes."""
+        values = self._values() if self.chance(5) else Part("")
+        return "" if computed & set(values.names) else f" {values.text}"
 
     def _template(self, names: tuple[str, ...]) -> str:
         def node() -> str:
@@ -265,6 +260,8 @@ class _Queries(Expressions):
         if name == "*" or not names:
             return f"COUNT({distinct}*)"
         argument = f"?{self.pick(names)}" if self.chance(80) else self.expression(names)
+        if name in ("MIN", "MAX") and not self.features.contested:
+            argument = f"STR({argument})" if self.features.texts and self.chance(50) else f"(0 + {argument})"
         separator = self.pick(["", ' ; SEPARATOR=","']) if name == "GROUP_CONCAT" else ""
         return f"{name}({distinct}{argument}{separator})"
 
@@ -281,7 +278,8 @@ class _Queries(Expressions):
         return limit + offset
 
     def _unused(self, names: Sequence[str]) -> str:
-        return self.pick([name for name in (*_SPARE, "e1", "e2", "e3") if name not in names])
+        taken = {*names, *self._outside}
+        return self.pick([name for name in (*_SPARE, "e1", "e2", "e3", "e4", "e5") if name not in taken])
 
     # ------------------------------------------------------------ groups
 
@@ -352,7 +350,12 @@ class _Queries(Expressions):
 
     def pattern(self, place: str, depth: int, names: tuple[str, ...]) -> str:
         """The group of an EXISTS."""
-        return self.group(place, max(0, depth - 1), given=names).text
+        before = self._outside
+        if not self.features.contested:  # what happens to `BIND(… AS ?x)` where ?x comes from outside is left open
+            self._outside = _union(before, names)
+        text = self.group(place, max(0, depth - 1), given=names).text
+        self._outside = before
+        return text
 
     def _sub_select(self, place: str, depth: int, *, stream: bool = False) -> Part:
         where = self.group(place, depth - 1, stream=stream)
@@ -386,7 +389,12 @@ class _Queries(Expressions):
         width, slide = self.number(0, 8), self.number(1, 4)
         kinds = ["", " [NOW]", " [ALL]", " [ALL]", *[f" [RANGE {width}s]"] * 3, f" [RANGE {width + 4}s]"]
         kinds += [f" [RANGE {width + 1}s SLIDE {slide}s]", f" [RANGE {width + 1}s TUMBLING]"]
-        kinds += [f" [TRIPLES {width + 1}]", f" [TRIPLES {width + 3}]", f" [ELEMENTS {slide}]", f" [ELEMENTS {slide + 2}]"]
+        kinds += [
+            f" [TRIPLES {width + 1}]",
+            f" [TRIPLES {width + 3}]",
+            f" [ELEMENTS {slide}]",
+            f" [ELEMENTS {slide + 2}]",
+        ]
         kinds += [self.pick([f" [RANGE {width}s @:at]", f" [RANGE {width + 1}s STEP {slide}s @:at]"])]
         if names and self.features.partitions:
             by = " ".join(f"?{name}" for name in self.some(names)[:2])
@@ -415,7 +423,9 @@ class _Queries(Expressions):
         subjects = [f"?{name}" for name in linked if name in _NAMES] if linked and self.chance(60) else []
         subject = self.pick(subjects or ["?x"] * 6 + ["?y", "?y", "?z", ":a", "[]"])
         verb = self._verb()
-        values = ["?n", "?n", "?n", "?y", "?z", "1", "[]"] if verb == ":v" else ["?y"] * 4 + ["?z", "?z", "?x", "?n", ":b"]
+        values = (
+            ["?n", "?n", "?n", "?y", "?z", "1", "[]"] if verb == ":v" else ["?y"] * 4 + ["?z", "?z", "?x", "?n", ":b"]
+        )
         value = self.pick([each for each in values if each != subject or self.chance(5)])
         return Part(f"{subject} {verb} {value}", tuple(node[1:] for node in (subject, verb, value) if node[0] == "?"))
 
@@ -440,6 +450,3 @@ class _Queries(Expressions):
                 self.pick([f"!{link}", f"!({link}|^:q)", "!(^:p)", "!()"]),
             ]
         )
-
-
-_ = Term, POLICIES

@@ -17,7 +17,7 @@ from cqels.reference.clock import StreamSettings
 from cqels.reference.engine import Reference, Registered
 from cqels.store.dataset import Store
 
-EX = "http://example.org/"
+EX = "http://ex.org/"
 PREFIX = f"PREFIX : <{EX}> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>"
 NAME = "q"
 _NOTATION = Notation({"": EX, "xsd": "http://www.w3.org/2001/XMLSchema#"})
@@ -102,16 +102,22 @@ def play(engine: Any, events: Iterable[Event]) -> None:
 
 
 def case(scenario: Scenario) -> str:
-    """The scenario in the words of a case file (tests/cases/*.cqt), what is expected left for `REWRITE=1` to fill in."""
-    lines = [line for graph in _graphs(scenario.static) for line in _graph("static", graph, scenario.static)]
-    lines += ["stream " + " ".join(_settings(each)) for each in scenario.streams]
-    lines.append("events")
-    for event in scenario.events:
-        lines += _event(event)
+    """The scenario as a case file (docs/testing.md), what is expected left for `REWRITE=1` to fill in.
+
+    A case gives its events in order of arrival, so each has a time of arrival here, a little after the one before.
+    """
+    lines = [line for graph in _graphs(scenario.static) for line in _graph(graph, scenario.static)]
+    arrivals = list(_arrivals(scenario.events))
+    for stream in scenario.streams:
+        lines.append("stream " + " ".join(_settings(stream)))
+        for arrival, event in arrivals:
+            lines += _on_stream(stream, arrival, event)
+    for arrival, event in arrivals:
+        lines += _beside_streams(arrival, event)
     lines.append(" ".join(filter(None, ("query", scenario.emit, scenario.policy and f"policy={scenario.policy}"))))
     lines.append(f"  {scenario.query}")
     for text in scenario.others:
-        lines += ["query beside", f"  {text}"]
+        lines += ["query", f"  {text}"]
     return "\n".join([*lines, "----", ""])
 
 
@@ -119,8 +125,8 @@ def _graphs(quads: Iterable[Quad]) -> list[object]:
     return sorted({quad.graph_name for quad in quads}, key=str)
 
 
-def _graph(word: str, graph: object, quads: Sequence[Quad]) -> Iterator[str]:
-    yield f"{word} {_NOTATION.iri(graph)}" if isinstance(graph, NamedNode) else word
+def _graph(graph: object, quads: Sequence[Quad]) -> Iterator[str]:
+    yield f"static {_NOTATION.iri(graph)}" if isinstance(graph, NamedNode) else "static"
     yield from (f"  {_triple(quad)}" for quad in quads if quad.graph_name == graph)
 
 
@@ -137,14 +143,38 @@ def _settings(settings: StreamSettings) -> Iterator[str]:
         yield f"idle={format_time(settings.idle)}"
 
 
-def _event(event: Event) -> Iterator[str]:
+def _arrivals(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
+    """Each event with a time of arrival that no other has; a heartbeat of all streams arrives at its own time."""
+    clock = -1
+    for event in events:
+        clock += 1
+        if not isinstance(event, Change):
+            clock = max(clock, event.time)
+        yield clock, event
+
+
+def _on_stream(stream: StreamSettings, arrival: int, event: Event) -> Iterator[str]:
+    if isinstance(event, Change):
+        return
+    time = format_time(event.time) + (f"@{format_time(arrival)}" if arrival != event.time else "")
     match event:
-        case Element(stream=stream, time=time, triples=triples):
-            yield f"  {format_time(time)} {_NOTATION.iri(NamedNode(stream))} " + " ".join(map(_triple, triples))
-        case Beat(time=time, stream=stream):
-            yield f"  {format_time(time)} heartbeat" + (f" {_NOTATION.iri(NamedNode(stream))}" if stream else "")
+        case Element(stream=stream.iri, triples=triples):
+            yield f"  {time} " + " ".join(map(_triple, triples))
+        case Beat(stream=stream.iri):
+            yield f"  {time} heartbeat"
+        case _:
+            return
+
+
+def _beside_streams(arrival: int, event: Event) -> Iterator[str]:
+    match event:
+        case Beat(time=time, stream=None):
+            yield f"heartbeat {format_time(time)}"
         case Change(removed=removed, added=added):
-            for word, quads in (("remove", removed), ("add", added)):
+            yield f"update {format_time(arrival)}"
+            for word, quads in (("delete", removed), ("insert", added)):
                 for quad in quads:
-                    graph = f"{_NOTATION.iri(quad.graph_name)} " if isinstance(quad.graph_name, NamedNode) else ""
+                    graph = f"graph {_NOTATION.iri(quad.graph_name)} " if isinstance(quad.graph_name, NamedNode) else ""
                     yield f"  {word} {graph}{_triple(quad)}"
+        case _:
+            return

@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from .cases import DIRECTORY, Case, Engine, Heartbeat, Outcome, Update, read_case, rewrite, shown, spaced
 
 from cqels.io import Element, Rejected, Result
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.reference.engine import Reference, Registered, StreamSettings
+
+from .cases import DIRECTORY, Case, Engine, Heartbeat, Outcome, Update, read_case, rewrite, shown, spaced
 
 FILES = sorted(DIRECTORY.rglob("*.cqt"))
 

@@ -145,7 +145,7 @@ def test_running_sums_over_the_last_second() -> None:
 
 
 def test_lateness_puts_the_whole_file_in_order() -> None:
-    results, late = replay(PER_PROPERTY, lateness="16s", emit="rstream", policy="window-close")
+    results, late = replay(PER_PROPERTY, lateness="16s", policy="window-close")
     expected = counts_per_second(observations())
     assert late == []
     assert len({kind for _, kind in expected}) == 4
@@ -153,7 +153,7 @@ def test_lateness_puts_the_whole_file_in_order() -> None:
 
 
 def test_without_lateness_what_comes_late_is_counted() -> None:
-    results, late = replay(PER_PROPERTY, emit="rstream", policy="window-close")
+    results, late = replay(PER_PROPERTY, policy="window-close")
     in_time: list[Observation] = []
     for each in observations():
         if not in_time or each.time >= in_time[-1].time:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.io import Element, Rejected, Result, declare, read_stream, writer_for
-from cqels.model.notation import Notation
 from cqels.model.errors import CqelsError
+from cqels.model.notation import Notation
 from cqels.model.terms import RDF_TYPE, XSD, XSD_INTEGER, Term, Triple
 from cqels.model.time import MILLISECOND, SECOND
 

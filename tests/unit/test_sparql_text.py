@@ -224,6 +224,10 @@ def test_the_base_of_iris_is_declared_in_native_text() -> None:
     )
 
 
+def test_another_engine_is_trusted_with_paths_of_length_zero() -> None:
+    assert to_sparql(PathPattern(C, Repeat(Link(P), 0, True), X)) == f"SELECT ?x WHERE {{ {C} ({P})* ?x . }}"
+
+
 def test_service_keeps_its_place_in_native_text() -> None:
     assert to_sparql(Service(A, TRIPLE, True)) == f"SELECT ?x ?y WHERE {{ SERVICE SILENT {A} {{ ?x {P} ?y . }} }}"
 

@@ -74,7 +74,7 @@ class Binder(PatternBinder):
             form=kind,
             plan=plan,
             variables=columns,
-            emit=self._emission(emit, form),
+            emit=self._emission(emit, self._policy(policy), form),
             policy=self._policy(policy),
             dialect=query.dialect,
             name=name or self._name(),
@@ -91,7 +91,7 @@ class Binder(PatternBinder):
             return None
         return registration.name.value if isinstance(registration.name, NamedNode) else registration.name
 
-    def _emission(self, emit: str | None, form: syntax.Select | syntax.Construct | syntax.Ask) -> str:
+    def _emission(self, emit: str | None, policy: str, form: syntax.Select | syntax.Construct | syntax.Ask) -> str:
         if emit is not None:
             if emit not in EMISSIONS:
                 raise QueryError(f"there is no emission {emit!r}", hint=f"the emissions are {', '.join(EMISSIONS)}")
@@ -99,7 +99,7 @@ class Binder(PatternBinder):
         registration = self._query.registration if self._query else None
         if registration is not None and registration.kind in ("istream", "dstream", "rstream"):
             return registration.kind
-        if self._dialect in _CLOSING:
+        if policy == "window-close":
             return "rstream"
         if isinstance(form, syntax.Select) and (form.modifier.order_by or form.modifier.limit is not None):
             return "snapshot"

@@ -218,6 +218,8 @@ class _Text:
                 joined = Join((left, right))
                 return self._fenced(plan, joined, condition, lambda: self._left_join(left, right, condition, graph))
             case Minus(left=left, right=right):
+                if not set(variables(left)) & set(variables(right)):  # Oxigraph counts what an EXISTS has from outside
+                    return self.pattern(left, graph)
                 return f"{self._group(left, graph)} MINUS {self._group(right, graph)}"
             case Filter(input=inner, condition=condition):
                 return self._fenced(
@@ -284,7 +286,7 @@ class _Text:
         walked = self._walked(plan, graph)
         terms = [node for node in (plan.subject, plan.object) if not isinstance(node, Var)]
         ways = ways_to_stay(plan.path) if terms and terms[0] == terms[-1] else 0
-        if not ways:
+        if not ways or not self._words.opaque:
             return walked
         bound = [self.variable(node.name) for node in (plan.subject, plan.object) if isinstance(node, Var)]
         return " UNION ".join([_braces(walked)] + [_braces(self._staying(bound, terms[0])) for _ in range(ways)])

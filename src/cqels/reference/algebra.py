@@ -132,9 +132,7 @@ class Evaluator:
         return result
 
     def _matches(self, pattern: algebra.Triple, so_far: Solution, scope: Scope) -> Iterator[Solution]:
-        wanted = [
-            so_far.bindings.get(node.name) if isinstance(node, Var) else node for node in _nodes(pattern)
-        ]
+        wanted = [so_far.bindings.get(node.name) if isinstance(node, Var) else node for node in _nodes(pattern)]
         for triple in scope.active.match(*wanted):
             found: dict[str, Term] = {}
             for node, term in zip(_nodes(pattern), triple, strict=True):
@@ -229,9 +227,7 @@ class Evaluator:
             found = []
             for other in partners.of(one):
                 joined = one.joined(other)
-                if joined is not None and (
-                    plan.condition is None or self._holds(plan.condition, joined, scope)
-                ):
+                if joined is not None and (plan.condition is None or self._holds(plan.condition, joined, scope)):
                     found.append(joined)
             result += found or [one]
         return result

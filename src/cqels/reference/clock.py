@@ -51,8 +51,8 @@ class Clock:
             default=element.time,
         )
         if element.time < limit:
-            behind = format_time(limit - element.time)
-            reason = f"the element of {format_time(element.time)} is late by {behind} (the watermark is {format_time(limit)})"
+            time, behind, mark = map(format_time, (element.time, limit - element.time, limit))
+            reason = f"the element of {time} is late by {behind} (the watermark is {mark})"
             text = " ".join(" ".join(map(str, triple)) + " ." for triple in element.triples)
             self._late(Rejected(element.stream, f"<{element.stream}>", reason, text))
             return

@@ -64,7 +64,7 @@ def _by_text(rows: Iterable[Row]) -> list[Row]:
 
 
 def constructed(query: Query, names: tuple[str, ...], row: Row, place: str) -> tuple[Triple, ...]:
-    """The triples of a CONSTRUCT for one solution. Its blank nodes are new ones, named after the place of the result."""
+    """The triples of a CONSTRUCT for one solution. Its blank nodes are new, named after the place of the result."""
     bindings = {name: term for name, term in zip(names, row, strict=True) if term is not None}
 
     def term(node: Node) -> Term | None:

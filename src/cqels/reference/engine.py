@@ -116,7 +116,11 @@ class Reference:
             if isinstance(source.window, Range) and source.window.slide is not None:
                 registered.closed[source.window.slide] = None
         if registered.output is not None:
-            self._history.setdefault(registered.output, [])
+            if registered.output in self._history:
+                raise QueryError(
+                    f"there is a stream <{registered.output}> already", hint="register the query under another name"
+                )
+            self._history[registered.output] = []
         self._queries.append(registered)
         return registered
 
@@ -190,7 +194,7 @@ class Reference:
         return 1 + max((self._depth(each) for each in producers), default=0)
 
     def _deliver(self) -> None:
-        """The elements that wait arrive, one after the other; what queries make of one arrives after it, at every reader."""
+        """The elements that wait arrive, one by one; what queries make of one comes after it, at every reader."""
         while self._made:
             stream, time, triples = self._made.popleft()
             arrival = Arrival(time, self._number, triples)
@@ -244,7 +248,7 @@ class Reference:
                 unmoved = self._rows(each, now, without=arrival)
                 changed = contents != self._contents(each, now, without=arrival)
             case "window-close":
-                changed = any(contents[:-1])
+                changed = any(contents[:-1]) and (boundary or changed)
         if each.query.form == "ask":
             sent = self._answer(each, now, bool(rows), unmoved, changed)
         else:

@@ -87,6 +87,7 @@ def _repeated(path: Repeat, graph: StampedGraph, start: Term | None, end: Term |
     for given in (start, end):
         if given is not None and given not in nodes:
             nodes.append(given)  # the empty path connects any term with itself, in the graph or not
+            steps[given] = list(walks(path.path, graph, given, given))
     for node in [start] if start is not None else nodes:
         if start is None and end is not None and path.low == 0 and node == end and node not in graph.nodes():
             yield Walk(node, node)

@@ -83,5 +83,3 @@ def replay(
     elif not declared:
         engine.heartbeat(start)
     yield from taken()
-
-

@@ -1,0 +1,1 @@
+"""Compiled functions of arrays: no objects, no input or output. The only package that imports Numba."""

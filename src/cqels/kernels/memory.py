@@ -1,0 +1,180 @@
+"""The arena: one large array of 64-bit words, and the kernels that read, write and hand out parts of it.
+
+Everything the engine knows lives here.  A *place* is the number of a word, counted from the arena's first, so it stays
+true when the arena is copied, written to a file, or mapped by another process.  Kernels get the address of the first
+word (`base`) and places; `load` and `store` are single machine instructions.
+
+The arena's memory is reserved once as address space and becomes real page by page as it is touched: nothing ever moves,
+and kernels can take memory without asking anyone.
+
+    word   meaning
+    0      magic number and version of the layout
+    1      first word never handed out (all beyond is untouched)
+    2      words of the arena
+    3–15   places of the engine's own tables (what they are is up to the engine)
+    16–63  free lists: word 16 + k is the place of a free block of 2^k words, whose first word is the next one, or 0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, overload
+
+from cqels.kernels.jit import kernel
+
+MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
+USED, SIZE, ROOTS, FREE, FIRST = 1, 2, 3, 16, 64
+ROOT_COUNT = FREE - ROOTS
+RESERVE = 1 << 38
+"""Bytes of address space reserved for an arena in memory, where the system allows it."""
+_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
+
+
+@intrinsic
+def _load(typingctx, address):
+    def code(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], context.get_value_type(types.int64).as_pointer())
+        return builder.load(pointer)
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
+def _store(typingctx, address, value):
+    def code(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], context.get_value_type(types.int64).as_pointer())
+        builder.store(args[1], pointer)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
+
+
+def load(base, place):
+    """The word at a place."""
+    return ctypes.c_int64.from_address(base + place * 8).value
+
+
+def store(base, place, value):
+    """Write the word at a place."""
+    ctypes.c_int64.from_address(base + place * 8).value = value
+
+
+@overload(load)
+def _load_compiled(base, place):
+    return lambda base, place: _load(base + place * 8)
+
+
+@overload(store)
+def _store_compiled(base, place, value):
+    return lambda base, place, value: _store(base + place * 8, value)
+
+
+@kernel
+def take(base, words):
+    """A block of at least `words` words, all 0: its place, or 0 if the arena is full.
+
+    Blocks are powers of two; `give` needs the same number of words again.
+    """
+    power = 1
+    while (1 << power) < words:
+        power += 1
+    place = load(base, FREE + power)
+    if place != 0:
+        store(base, FREE + power, load(base, place))
+        for word in range(1 << power):
+            store(base, place + word, 0)
+        return place
+    place = load(base, USED)
+    if place + (1 << power) > load(base, SIZE):
+        return 0
+    store(base, USED, place + (1 << power))
+    return place
+
+
+@kernel
+def give(base, place, words):
+    """Hand a block back."""
+    power = 1
+    while (1 << power) < words:
+        power += 1
+    store(base, place, load(base, FREE + power))
+    store(base, FREE + power, place)
+
+
+@kernel
+def copy(base, source, target, words):
+    """Copy words from one place to another; the two do not overlap."""
+    for word in range(words):
+        store(base, target + word, load(base, source + word))
+
+
+class Arena:
+    """The memory of one engine: in memory, or a file that any process can map.
+
+    `words` is the whole arena as an array, `base` the address of its first word.
+    """
+
+    def __init__(self, path: Path | None = None, *, size: int | None = None) -> None:
+        """`size` in bytes: of the file, or of the address space in memory."""
+        self._map = _mapped(path, size)
+        self.words = np.frombuffer(self._map, dtype=np.int64)
+        self.base: int = self.words.ctypes.data
+        if self.words[0] == 0:
+            self.words[0], self.words[USED], self.words[SIZE] = MAGIC, FIRST, len(self.words)
+        elif self.words[0] != MAGIC:
+            raise ValueError("this is not an arena of this version")
+
+    @property
+    def used(self) -> int:
+        """Words handed out so far, free ones among them."""
+        return int(self.words[USED])
+
+    def take(self, words: int) -> int:
+        place = int(take(self.base, words))
+        if place == 0:
+            raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
+        return place
+
+    def array(self, place: int, words: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """A part of the arena as an array that shares its memory."""
+        return self.words[place : place + words]
+
+    def snapshot(self) -> bytes:
+        """Everything up to the first word never handed out."""
+        return self.words[: self.used].tobytes()
+
+    def restore(self, data: bytes) -> None:
+        """Make this arena what it was when the snapshot was taken."""
+        content = np.frombuffer(data, dtype=np.int64)
+        if len(content) < FIRST or content[0] != MAGIC:
+            raise ValueError("this is not a snapshot of an arena of this version")
+        if len(content) > len(self.words):
+            raise MemoryError("the arena is smaller than the snapshot")
+        before = self.used
+        self.words[: len(content)] = content
+        self.words[len(content) : before] = 0
+        self.words[SIZE] = len(self.words)
+
+
+def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
+    if path is not None:
+        length = size or RESERVE
+        with path.open("a+b") as file:
+            if os.fstat(file.fileno()).st_size < length:
+                file.truncate(length)  # a sparse file: what is not written takes no space
+            return mmap.mmap(file.fileno(), length)
+    length = size or RESERVE
+    while True:
+        try:
+            return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        except OSError:
+            length //= 2  # a system that counts address space as memory: ask for less
+            if length < 1 << 24:
+                raise

@@ -1,0 +1,27 @@
+"""How the tests run: random ones are repeatable where CI runs them, and long ones run only when asked for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "cqels",
+    deadline=None,  # a query may be slow, and the first one loads the grammar
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+settings.load_profile("cqels")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the `fuzz` tests out unless `-m` names them."""
+    if "fuzz" in (config.option.markexpr or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("fuzz")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("fuzz")]
