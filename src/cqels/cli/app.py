@@ -91,7 +91,7 @@ def run(
         typer.Option(
             metavar="IRI=PATH",
             help="A stream and its files, e.g. '<http://ex.org/obs>=obs.nt?element=subject&lateness=2s'. Options after "
-            "'?': element, time, unit, lateness, idle, format, template. May be given several times.",
+            "'?': element, time, unit, lateness, idle, clock, format, template. May be given several times.",
         ),
     ] = None,
     data: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Static RDF for the default graph.")] = None,

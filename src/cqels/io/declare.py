@@ -53,7 +53,8 @@ class StreamDeclaration:
 
     `path` is a file, a glob pattern or a directory. `element` and `format` are None where the file's extension and
     content decide. `time` is the predicate whose object is an element's time. `lateness` and `idle` are nanoseconds
-    for the clock that orders the stream. `template` says how CSV and JSON become triples.
+    for the clock that orders the stream; with the clock `arrival` an element's time is when it is read. `template` says
+    how CSV and JSON become triples.
     """
 
     iri: str
@@ -63,6 +64,7 @@ class StreamDeclaration:
     unit: str = "ms"
     lateness: int = 0
     idle: int = 0
+    clock: str = "event"
     format: Format | None = None
     template: Path | None = None
 
@@ -95,12 +97,19 @@ def _unit(text: str) -> str:
     return text.lower()
 
 
+def _clock(text: str) -> str:
+    if text not in ("event", "arrival"):
+        raise ValueError(f"'{text}' is not a clock, it is event or arrival")
+    return text
+
+
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     "element": _element,
     "time": _predicate,
     "unit": _unit,
     "lateness": parse_duration,
     "idle": parse_duration,
+    "clock": _clock,
     "format": _format,
     "template": Path,
 }

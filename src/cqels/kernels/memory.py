@@ -147,8 +147,10 @@ class Arena:
         return self.words[place : place + words]
 
     def snapshot(self) -> bytes:
-        """Everything up to the first word never handed out."""
-        return self.words[: self.used].tobytes()
+        """Everything up to the first word never handed out. It does not depend on the size of the arena."""
+        content = self.words[: self.used].copy()
+        content[SIZE] = 0
+        return content.tobytes()
 
     def restore(self, data: bytes) -> None:
         """Make this arena what it was when the snapshot was taken."""

@@ -325,4 +325,5 @@ def _check_call(call: Call) -> None:
         )
     low, high = arity(call.name)
     if not (low <= len(call.args) and (high is None or len(call.args) <= high)):
-        raise QueryError(f"the function takes {low} argument(s), not {len(call.args)}", span=call.span)
+        wanted = "no arguments" if high == 0 else "one argument" if low == high == 1 else f"{low} arguments"
+        raise QueryError(f"the function takes {wanted}, not {len(call.args)}", span=call.span)

@@ -6,7 +6,7 @@ is remembered from one tick to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyoxigraph import Literal, NamedNode
@@ -50,7 +50,7 @@ class World:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a node stands: the active graph, the bindings given from outside (EXISTS), whether events are told apart."""
+    """Where a node stands: the active graph, the bindings given by an EXISTS around it, are events told apart."""
 
     active: StampedGraph
     given: Bindings = field(default_factory=dict)
@@ -252,9 +252,12 @@ class Evaluator:
             interval=solution.interval,
             exists=exists,
             timestamp=timestamp,
-            # a draw belongs to the solution of the patterns, whatever was computed beside it
-            identity=[name for name in solution.bindings if name not in self._computed and not name.startswith("_:")],
+            identity=self._drawn(solution.bindings),
         )
+
+    def _drawn(self, names: Iterable[str]) -> list[str]:
+        """A draw belongs to the solution of the patterns, whatever was computed beside it."""
+        return [name for name in names if name not in self._computed and not name.startswith("_:")]
 
     def _holds(self, condition: Expression, solution: Solution, scope: Scope) -> bool:
         return holds(condition, {**scope.given, **solution.bindings}, self._context(solution, scope))
@@ -281,6 +284,7 @@ class Evaluator:
             groups.setdefault(tuple(each.bindings.get(key) for key in plan.keys), []).append(each)
         if not plan.keys:
             groups.setdefault((), [])
+        drawn = self._drawn(variables(plan.input))
         for key, members in groups.items():
             bindings = {name: term for name, term in zip(plan.keys, key, strict=True) if term is not None}
             whole = Solution({})
@@ -289,7 +293,7 @@ class Evaluator:
             for name, node in plan.aggregates:
                 try:
                     rows = [each.bindings for each in self._oldest_first(members, node, scope)]
-                    bindings[name] = aggregate(node, rows, self._context(whole, scope))
+                    bindings[name] = aggregate(node, rows, replace(self._context(whole, scope), identity=drawn))
                 except ExpressionError:
                     continue
             yield whole.bound(bindings)

@@ -13,11 +13,15 @@ from cqels.model.time import format_time
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """A registered stream: how long it is waited for after a later element, and how long its silence holds others."""
+    """A registered stream: how long it is waited for after a later element, and how long its silence holds others.
+
+    With `arrival` an element's time is when it arrives, whatever time it carries.
+    """
 
     iri: str
     lateness: int = 0
     idle: int = 0
+    arrival: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from time import time_ns
 
 from pyoxigraph import NamedNode
 
@@ -122,13 +123,21 @@ class Reference:
                 )
             self._history[registered.output] = []
         self._queries.append(registered)
+        if self._feeds(registered, registered):
+            self._queries.remove(registered)
+            del self._history[registered.name]
+            loop = QueryError("the query would feed itself: what it makes is read by a query that it reads")
+            loop.query = query
+            raise loop
         return registered
 
     def drop(self, registered: Registered) -> None:
         self._queries.remove(registered)
 
-    def push(self, element: Element) -> None:
-        """An element arrives."""
+    def push(self, element: Element, *, arrived: int | None = None) -> None:
+        """An element arrives: now, or at the time `arrived`, which only a stream in arrival time looks at."""
+        if any(each.arrival for each in self._settings if each.iri == element.stream):
+            element = replace(element, time=time_ns() if arrived is None else arrived)
         self._proceed(self._clock.arrive(element))
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
@@ -209,6 +218,17 @@ class Reference:
         if isinstance(source.stream, NamedNode):
             return [source.stream.value]
         return [stream for stream in self._history if stream != registered.output]
+
+    def _feeds(self, producer: Registered, reader: Registered, seen: frozenset[str] = frozenset()) -> bool:
+        """What `producer` makes reaches `reader`, through other queries or directly."""
+        if producer.output is None or producer.name in seen:
+            return False
+        readers = [
+            each
+            for each in self._queries
+            if any(producer.output in self._streams_of(each, source) for source in each.sources)
+        ]
+        return reader in readers or any(self._feeds(each, reader, seen | {producer.name}) for each in readers)
 
     def _check_stream(self, source: Source, registered: Registered) -> None:
         if not isinstance(source.stream, NamedNode):

@@ -58,7 +58,7 @@ def replay(
         tally.late += 1
         told(rejected)
 
-    settings = [StreamSettings(each.iri, each.lateness, each.idle) for each in declared]
+    settings = [StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival") for each in declared]
     engine = Reference(store, settings, start=start, reject=late)
     running = [(query, engine.register(query)) for query in queries]
 
