@@ -174,8 +174,9 @@ def read_case(path: Path) -> Case:
             case ["stream", name, *options]:
                 streams.append(_stream(names.iri(name), options))
                 timed += _arrivals(names, streams[-1].iri, body)
-            case ["heartbeat", time]:
-                timed.append((parse_time(time), Heartbeat(parse_time(time), None)))
+            case ["heartbeat", written]:
+                time, _, late = written.partition("@")
+                timed.append((parse_time(late or time), Heartbeat(parse_time(time), None)))
             case ["update", time]:
                 timed.append((parse_time(time), _update(names, body)))
             case ["query", *options]:

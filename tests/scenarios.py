@@ -114,7 +114,8 @@ def case(scenario: Scenario) -> str:
             lines += _on_stream(stream, arrival, event)
     for arrival, event in arrivals:
         lines += _beside_streams(arrival, event)
-    lines.append(" ".join(filter(None, ("query", scenario.emit, scenario.policy and f"policy={scenario.policy}"))))
+    policy = scenario.policy and f"policy={scenario.policy}"
+    lines.append(" ".join(filter(None, ("query", f"name={NAME}", scenario.emit, policy))))
     lines.append(f"  {scenario.query}")
     for text in scenario.others:
         lines += ["query", f"  {text}"]
@@ -144,7 +145,7 @@ def _settings(settings: StreamSettings) -> Iterator[str]:
 
 
 def _arrivals(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
-    """Each event with a time of arrival that no other has; a heartbeat of all streams arrives at its own time."""
+    """Each event with a time of arrival that no other has: its own time, or the least after those before it."""
     clock = -1
     for event in events:
         clock += 1
@@ -153,15 +154,16 @@ def _arrivals(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
         yield clock, event
 
 
+def _time(time: int, arrival: int) -> str:
+    return format_time(time) if arrival == time else f"{format_time(time)}@{format_time(arrival)}"
+
+
 def _on_stream(stream: StreamSettings, arrival: int, event: Event) -> Iterator[str]:
-    if isinstance(event, Change):
-        return
-    time = format_time(event.time) + (f"@{format_time(arrival)}" if arrival != event.time else "")
     match event:
-        case Element(stream=stream.iri, triples=triples):
-            yield f"  {time} " + " ".join(map(_triple, triples))
-        case Beat(stream=stream.iri):
-            yield f"  {time} heartbeat"
+        case Element(stream=stream.iri, time=time, triples=triples):
+            yield f"  {_time(time, arrival)} " + " ".join(map(_triple, triples))
+        case Beat(time=time, stream=stream.iri):
+            yield f"  {_time(time, arrival)} heartbeat"
         case _:
             return
 
@@ -169,7 +171,7 @@ def _on_stream(stream: StreamSettings, arrival: int, event: Event) -> Iterator[s
 def _beside_streams(arrival: int, event: Event) -> Iterator[str]:
     match event:
         case Beat(time=time, stream=None):
-            yield f"heartbeat {format_time(time)}"
+            yield f"heartbeat {_time(time, arrival)}"
         case Change(removed=removed, added=added):
             yield f"update {format_time(arrival)}"
             for word, quads in (("delete", removed), ("insert", added)):

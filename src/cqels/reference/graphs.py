@@ -38,5 +38,8 @@ class StampedGraph:
         """Every subject and object."""
         return list(dict.fromkeys([*self._by[0], *self._by[2]]))
 
+    def has_node(self, term: Term) -> bool:
+        return term in self._by[0] or term in self._by[2]
+
     def __contains__(self, triple: Triple) -> bool:
         return triple in self.stamps

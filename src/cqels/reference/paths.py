@@ -46,9 +46,12 @@ def walks(
         case Steps(paths=(first,)):
             yield from walks(first, graph, start, end, events=events)
         case Steps(paths=(first, *rest)):
+            # a join on a variable between the two: a path of no length leads on only from a node of the graph
             for walk in walks(first, graph, start, None, events=events):
-                for onward in walks(Steps(tuple(rest)), graph, walk.end, end, events=events):
-                    yield walk.then(onward)
+                between = walk.end if graph.has_node(walk.end) else None
+                for onward in walks(Steps(tuple(rest)), graph, between, end, events=events):
+                    if onward.start == walk.end:
+                        yield walk.then(onward)
         case Choice(paths=paths):
             for each in paths:
                 yield from walks(each, graph, start, end, events=events)

@@ -70,7 +70,7 @@ def _check(plan: Plan) -> None:
                 raise NotExpressible("the answer of a SERVICE is kept by the engine")
             case PathPattern(subject=subject, path=path, object=value) if ways_to_stay(path):
                 if not (isinstance(subject, Var) and isinstance(value, Var)):
-                    # from such a term the path leads to the term itself (§18.4); Oxigraph finds that only in some places
+                    # from there the path leads to the term itself (§18.4), which Oxigraph finds only in some places
                     raise NotExpressible("a path of no length may stand at a term that the graph does not have")
         for expression in expressions_of(node):
             for part in walk(expression):
