@@ -18,8 +18,8 @@ A *queue* is a block that never moves, with its rows in a block that grows:
     3      place of the rows
 
 The same bag can be said in many ways: the order of rows means nothing but within one operator's step, and a row and its
-opposite cancel out.  Two rows are the same solution if their columns are; the stamps are part of what is taken back: a row
-with weight -1 has the very stamps of the row it undoes.
+opposite cancel out.  Two rows are the same solution if their columns are; the stamps are part of what is taken back: a
+row with weight -1 has the very stamps of the row it undoes.
 """
 
 from __future__ import annotations
