@@ -101,9 +101,9 @@ class _Data(Choices):
         """Elements in order of time, with equal times and gaps."""
         time, found = 0, []
         most = self._features.elements
-        for _ in range(self.number(0, most) if self.chance(70) else self.number(most // 2, most)):
+        for _ in range(self.number(0, most) if self.chance(20) else self.number(most // 2, most)):
             time += self.pick([0, 0, 1, 1, 1, 2, 5]) * SECOND
-            triples = dict.fromkeys(self._triple() for _ in range(self.number(1, 4)))
+            triples = dict.fromkeys(self._triple() for _ in range(self.pick([1, 1, 2, 3, 4, 4])))
             found.append(Element(stream, time, tuple(triples)))
         return found
 
@@ -122,7 +122,7 @@ def scenario(choices: Choices, features: Features, *, beside: int = 0) -> Scenar
     data = _Data(choices, features)
     streams = data.streams()
     return Scenario(
-        static=data.quads(0, 10),
+        static=data.quads(0, 16),
         streams=streams,
         events=data.events(streams),
         query=_Queries(choices, features).query(),
@@ -309,12 +309,12 @@ class _Queries(Expressions):
         return self._triples()
 
     def _part(self, place: str, depth: int, names: tuple[str, ...], given: tuple[str, ...]) -> Part:
-        kinds = ["filter", "filter", "bind"] if self.features.expressions else []
+        kinds = ["filter", "bind"] if self.features.expressions else []
         kinds += ["values"] if self.chance(30) else []
         if self._left > 0:
-            kinds += ["triples", "triples"]
+            kinds += ["triples"]
             if depth > 0:
-                kinds += ["optional", "optional", "union", "minus", "group"]
+                kinds += ["optional", "optional", "optional", "union", "union", "minus", "minus", "group"]
                 kinds += ["sub_select"] if self.features.subselects else []
                 if place != "stream":
                     kinds += ["stream", "stream"] + (["graph"] if self.features.graphs else [])
@@ -364,7 +364,7 @@ class _Queries(Expressions):
 
     def _values(self) -> Part:
         names = self.some(_NAMES)[:2]
-        terms = [":a", ":a", ":b", "1", '"x"', "UNDEF", "UNDEF"]
+        terms = [":a", ":a", ":b", ":b", "1", "UNDEF", "UNDEF", "UNDEF"]
         rows = [f"({' '.join(self.pick(terms) for _ in names)})" for _ in range(self.number(1, 3))]
         return Part(f"VALUES ({' '.join('?' + name for name in names)}) {{ {' '.join(rows)} }}", names)
 
@@ -387,7 +387,7 @@ class _Queries(Expressions):
 
     def _window(self, names: tuple[str, ...]) -> str:
         width, slide = self.number(0, 8), self.number(1, 4)
-        kinds = ["", " [NOW]", " [ALL]", " [ALL]", *[f" [RANGE {width}s]"] * 3, f" [RANGE {width + 4}s]"]
+        kinds = ["", " [NOW]", *[" [ALL]"] * 4, *[f" [RANGE {width}s]"] * 3, *[f" [RANGE {width + 5}s]"] * 3]
         kinds += [f" [RANGE {width + 1}s SLIDE {slide}s]", f" [RANGE {width + 1}s TUMBLING]"]
         kinds += [
             f" [TRIPLES {width + 1}]",
@@ -410,7 +410,7 @@ class _Queries(Expressions):
 
     def _triples(self) -> Part:
         texts, names = [], ()
-        for _ in range(self.pick([1, 1, 1, 2, 2, 3])):
+        for _ in range(self.pick([1, 1, 1, 1, 2, 2, 3])):
             if self._left <= 0 and texts:
                 break
             self._left -= 1
@@ -421,7 +421,7 @@ class _Queries(Expressions):
 
     def _triple(self, linked: tuple[str, ...]) -> Part:
         subjects = [f"?{name}" for name in linked if name in _NAMES] if linked and self.chance(60) else []
-        subject = self.pick(subjects or ["?x"] * 6 + ["?y", "?y", "?z", ":a", "[]"])
+        subject = self.pick(subjects or ["?x"] * 8 + ["?y", "?y", "?z", ":a", "[]"])
         verb = self._verb()
         values = (
             ["?n", "?n", "?n", "?y", "?z", "1", "[]"] if verb == ":v" else ["?y"] * 4 + ["?z", "?z", "?x", "?n", ":b"]

@@ -7,15 +7,13 @@ from typing import cast
 from lark import Token, Tree
 
 from cqels.lang.build_terms import TermBuilder
-from cqels.lang.builtins import ARITY
+from cqels.lang.builtins import ARITY, BY_SIGN
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression
 from cqels.lang.syntax import Group
 from cqels.lang.trees import Branch, span_of, trees
 from cqels.model.errors import QueryError
 from cqels.model.terms import CSPARQL_TIMESTAMP
 
-_OPERATORS = {"=": "EQ", "!=": "NE", "<": "LT", ">": "GT", "<=": "LE", ">=": "GE", "+": "ADD", "-": "SUBTRACT"}
-_OPERATORS |= {"*": "MULTIPLY", "/": "DIVIDE"}
 _SPELLINGS = {"AVERAGE": "AVG"}
 _TIME_OF_SOLUTION = {"GETDURATION", "GETSTARTTIME", "GETENDTIME"}
 
@@ -37,7 +35,7 @@ class ExpressionBuilder(TermBuilder):
             case "and_expression":
                 return self._chain("AND", parts)
             case "comparison":
-                name = _OPERATORS[str(tree.children[1])]
+                name = BY_SIGN[str(tree.children[1])]
                 return Call(name, (self.expression(parts[0]), self.expression(parts[1])), span)
             case "in_list" | "not_in_list":
                 name = "IN" if tree.data == "in_list" else "NOT_IN"
@@ -77,7 +75,7 @@ class ExpressionBuilder(TermBuilder):
             span = span_of(parts[0]).to(span_of(tail))
             first, *rest = tail.children
             if isinstance(first, Token):
-                result = Call(_OPERATORS[str(first)], (result, self.expression(cast(Branch, rest[0]))), span)
+                result = Call(BY_SIGN[str(first)], (result, self.expression(cast(Branch, rest[0]))), span)
             else:  # `?x -1 * ?y`: the sign was read as part of the number
                 right = self._multiplied(self.expression(first), [part for part in rest if isinstance(part, Tree)])
                 result = Call("ADD", (result, right), span)
@@ -86,7 +84,7 @@ class ExpressionBuilder(TermBuilder):
     def _multiplied(self, result: Expression, tails: list[Branch]) -> Expression:
         for tail in tails:
             operator, operand = tail.children
-            result = Call(_OPERATORS[str(operator)], (result, self.expression(cast(Branch, operand))), span_of(tail))
+            result = Call(BY_SIGN[str(operator)], (result, self.expression(cast(Branch, operand))), span_of(tail))
         return result
 
     def _list(self, tree: Branch) -> tuple[Expression, ...]:

@@ -1,4 +1,4 @@
-"""The names of SPARQL's built-in functions and how many arguments each takes."""
+"""The names of SPARQL's operators and built-in functions, how they are written, how many arguments each takes."""
 
 from __future__ import annotations
 
@@ -25,3 +25,24 @@ ARITY: dict[str, tuple[int, int | None]] = {
     "COALESCE": (0, None),
 }
 """Name to the least and the most arguments; None is any number."""
+
+INFIX: dict[str, tuple[str, int]] = {
+    "OR": ("||", 1),
+    "AND": ("&&", 2),
+    "EQ": ("=", 3),
+    "NE": ("!=", 3),
+    "LT": ("<", 3),
+    "GT": (">", 3),
+    "LE": ("<=", 3),
+    "GE": (">=", 3),
+    "ADD": ("+", 4),
+    "SUBTRACT": ("-", 4),
+    "MULTIPLY": ("*", 5),
+    "DIVIDE": ("/", 5),
+}
+"""Operators between two expressions: the sign, and how tightly it binds."""
+
+PREFIX = {"NOT": "!", "NEGATE": "-", "PLUS": "+"}
+"""Operators before an expression."""
+
+BY_SIGN = {sign: name for name, (sign, _) in INFIX.items()}

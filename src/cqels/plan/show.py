@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyoxigraph import NamedNode
 
-from cqels.lang.builtins import ARITY
+from cqels.lang.builtins import ARITY, INFIX, PREFIX
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var
 from cqels.lang.syntax import All, Choice, Count, Inverse, Link, Negated, Now, Path, Range, Repeat, Steps, Window
 from cqels.model.notation import Notation
@@ -14,21 +14,6 @@ from cqels.model.terms import RDF_TYPE
 from cqels.model.time import format_duration
 from cqels.plan.algebra import Node, Triple
 
-_INFIX = {
-    "OR": ("||", 1),
-    "AND": ("&&", 2),
-    "EQ": ("=", 3),
-    "NE": ("!=", 3),
-    "LT": ("<", 3),
-    "GT": (">", 3),
-    "LE": ("<=", 3),
-    "GE": (">=", 3),
-    "ADD": ("+", 4),
-    "SUBTRACT": ("-", 4),
-    "MULTIPLY": ("*", 5),
-    "DIVIDE": ("/", 5),
-}
-_PREFIX = {"NOT": "!", "NEGATE": "-", "PLUS": "+"}
 _TIGHTEST = 6
 
 
@@ -59,12 +44,12 @@ class Show:
                 return "NOT EXISTS { … }" if negated else "EXISTS { … }"
             case Aggregate():
                 return self.aggregate(expression)
-            case Call(name=name, args=(left, right)) if name in _INFIX:
-                sign, own = _INFIX[name]
+            case Call(name=name, args=(left, right)) if name in INFIX:
+                sign, own = INFIX[name]
                 text = f"{self.expression(left, own)} {sign} {self.expression(right, own + 1)}"
                 return f"({text})" if own < strength else text
-            case Call(name=name, args=(inner,)) if name in _PREFIX:
-                return _PREFIX[name] + self.expression(inner, _TIGHTEST)
+            case Call(name=name, args=(inner,)) if name in PREFIX:
+                return PREFIX[name] + self.expression(inner, _TIGHTEST)
             case Call(name="IN" | "NOT_IN" as name, args=(tested, *listed)):
                 values = ", ".join(self.expression(each) for each in listed)
                 text = f"{self.expression(tested, 4)} {name.replace('_', ' ')} ({values})"

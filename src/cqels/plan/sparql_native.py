@@ -6,26 +6,11 @@ from typing import Protocol
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.lang.builtins import ARITY
+from cqels.lang.builtins import ARITY, INFIX, PREFIX
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var
 from cqels.model.errors import CqelsError
 from cqels.model.terms import CQ, Term
 
-_INFIX = {
-    "OR": "||",
-    "AND": "&&",
-    "EQ": "=",
-    "NE": "!=",
-    "LT": "<",
-    "GT": ">",
-    "LE": "<=",
-    "GE": ">=",
-    "ADD": "+",
-    "SUBTRACT": "-",
-    "MULTIPLY": "*",
-    "DIVIDE": "/",
-}
-_PREFIX = {"NOT": "!", "NEGATE": "-", "PLUS": "+"}
 _TIME = frozenset({"TIMESTAMP", "GETSTARTTIME", "GETENDTIME", "GETDURATION"})
 _STANDARD_AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MIN", "MAX", "SAMPLE", "GROUP_CONCAT"})
 
@@ -100,10 +85,10 @@ class NativeWords:
 
     def _call(self, name: str, args: list[str]) -> str:
         listed = ", ".join(args)
-        if name in _INFIX:
-            return f"({args[0]} {_INFIX[name]} {args[1]})"
-        if name in _PREFIX:
-            return f"({_PREFIX[name]} {args[0]})"
+        if name in INFIX:
+            return f"({args[0]} {INFIX[name][0]} {args[1]})"
+        if name in PREFIX:
+            return f"({PREFIX[name]} {args[0]})"
         if name in ("IN", "NOT_IN"):
             return f"({args[0]} {name.replace('_', ' ')} ({', '.join(args[1:])}))"
         if name in _TIME or name.startswith(CQ):

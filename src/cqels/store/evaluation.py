@@ -13,17 +13,14 @@ from typing import TypeAlias
 import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode
 
-from cqels.lang.expressions import Aggregate, Exists, Expression, Var, transform, walk
+from cqels.lang.expressions import Exists, Expression, Var, transform, walk
 from cqels.model.terms import Term, text_of
 from cqels.model.values import order_key
 from cqels.plan.algebra import (
     Distinct,
     Extend,
-    Filter,
     Graph,
-    Group,
     Join,
-    LeftJoin,
     OrderBy,
     Plan,
     Project,
@@ -35,6 +32,7 @@ from cqels.plan.algebra import (
     Values,
     expressions_of,
     inputs_of,
+    map_expressions,
     map_inputs,
     walk_plan,
 )
@@ -157,7 +155,7 @@ class Evaluation:
                 stream = sources[0].stream if sources else None
                 return self._each(stream if isinstance(stream, Var) else None, self._view.windows(plan), inner)
         below = map_inputs(plan, lambda each: self._settled(each, graph))
-        return _map_expressions(below, lambda each: self._settled_exists(each, graph))
+        return map_expressions(below, lambda each: self._settled_exists(each, graph))
 
     def _each(self, name: Var | None, graphs: Sequence[tuple[NamedNode | None, NamedNode]], inner: Plan) -> Plan:
         """A plan for each graph on its own, with the IRI that the variable has there."""
@@ -185,23 +183,6 @@ def services_in(plan: Plan) -> Iterator[Service]:
                 yield from services_in(node.pattern)
     for child in inputs_of(plan):
         yield from services_in(child)
-
-
-def _map_expressions(plan: Plan, change: Callable[[Expression], Expression]) -> Plan:
-    match plan:
-        case Filter(condition=condition):
-            return replace(plan, condition=change(condition))
-        case LeftJoin(condition=condition) if condition is not None:
-            return replace(plan, condition=change(condition))
-        case Extend(expression=expression):
-            return replace(plan, expression=change(expression))
-        case Group(aggregates=aggregates):
-            changed = ((name, change(node)) for name, node in aggregates)
-            return replace(
-                plan, aggregates=tuple((name, node) for name, node in changed if isinstance(node, Aggregate))
-            )
-        case _:
-            return plan
 
 
 def _has_slice(plan: Plan) -> bool:
