@@ -1,0 +1,239 @@
+"""Windows over streams, and the patterns that read them: from arriving triples to changes of bags of mappings.
+
+A window keeps its triples in order of arrival in a ring.  Its graph is a set: a triple that several elements brought is
+there once, as new as the newest of them.  So what flows out are the changes of that set, as rows of three columns.
+
+    word   of a window
+    0      kind: NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS
+    1      width in nanoseconds, or the number of triples or elements
+    2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart
+    3      queue of its changes
+    4, 5   ring: place, entries that there is room for (a power of two)
+    6      entries that have left (the number of the oldest entry in the window)
+    7      entries that have entered (those behind wait for a boundary)
+    8      entries that have come
+    9      elements in the window, for ELEMENTS
+    10     table: triple to (occurrences, time and number of the newest)
+    11     list of patterns, 12 their number: a triple that none of them matches need not be kept; 0 keeps all
+
+    word   of an entry of the ring: subject, predicate, object, time, number of the element, last triple of it
+
+    word   of a pattern: for subject, predicate and object in turn
+    0      the id it must be, 0 for any
+    1      the place among these three whose id it must equal (itself if none comes before it)
+    2      its column among the columns of the rows made, -1 for none
+"""
+
+from __future__ import annotations
+
+from cqels.kernels.jit import kernel
+from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
+from cqels.kernels.table import find, make_table, put, remove
+
+NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS = 0, 1, 2, 3, 4, 5
+FRESH, EVENTS = 1, 2
+KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, TABLE, PATTERNS, PATTERN_COUNT = range(13)
+WINDOW_WORDS = 13
+ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_LAST = 6, 3, 4, 5
+PATTERN_WORDS = 9
+
+
+@kernel
+def make_window(base, kind, width, flags, queue):
+    """A new, empty window that writes its changes to a queue of three columns: its place, or 0 if the arena is full."""
+    window = take(base, WINDOW_WORDS)
+    ring = take(base, 8 * ENTRY_WORDS)
+    table = make_table(base, 3, 3)
+    if window == 0 or ring == 0 or table == 0:
+        return 0
+    store(base, window + KIND, kind)
+    store(base, window + WIDTH, width)
+    store(base, window + FLAGS, flags)
+    store(base, window + QUEUE, queue)
+    store(base, window + RING, ring)
+    store(base, window + ROOM, 8)
+    store(base, window + TABLE, table)
+    return window
+
+
+@kernel
+def matches(base, pattern, triple):
+    """Whether the triple at a place fits a pattern."""
+    for position in range(3):
+        part = pattern + 3 * position
+        term, wanted = load(base, triple + position), load(base, part)
+        if (wanted != 0 and wanted != term) or load(base, triple + load(base, part + 1)) != term:
+            return False
+    return True
+
+
+@kernel
+def arrive(base, window, triple, time, number, last):
+    """A triple of an element arrives; False if the arena is full. `advance` lets it enter."""
+    kind = load(base, window + KIND)
+    if kind < TRIPLES and load(base, window + PATTERN_COUNT) > 0:  # a window that counts has to count them all
+        wanted = False
+        for number_of_pattern in range(load(base, window + PATTERN_COUNT)):
+            if matches(base, load(base, window + PATTERNS) + number_of_pattern * PATTERN_WORDS, triple):
+                wanted = True
+                break
+        if not wanted:
+            return True
+    if load(base, window + COME) - load(base, window + LEFT) == load(base, window + ROOM) and not _grow(base, window):
+        return False
+    come = load(base, window + COME)
+    entry = _entry(base, window, come)
+    copy(base, triple, entry, 3)
+    store(base, entry + ENTRY_TIME, time)
+    store(base, entry + ENTRY_NUMBER, number)
+    store(base, entry + ENTRY_LAST, last)
+    store(base, window + COME, come + 1)
+    return True
+
+
+@kernel
+def advance(base, window, now, closed):
+    """Let expire what no longer belongs to the window and enter what does: the tick's changes go to the queue.
+
+    `now` is the tick's time, `closed` the last boundary that has closed (NEVER for none). False if the arena is full.
+    """
+    kind, width = load(base, window + KIND), load(base, window + WIDTH)
+    last_in = closed if kind == SLIDE else now
+    if kind == NOW:
+        first_in = now
+    elif kind == RANGE:
+        first_in = now - width
+    elif kind == SLIDE:
+        first_in = NEVER if closed == NEVER else closed - width + 1
+    else:
+        first_in = NEVER
+    while load(base, window + LEFT) < load(base, window + ENTERED):
+        if load(base, _entry(base, window, load(base, window + LEFT)) + ENTRY_TIME) >= first_in:
+            break
+        if not _leave(base, window):
+            return False
+    while load(base, window + ENTERED) < load(base, window + COME):
+        entry = _entry(base, window, load(base, window + ENTERED))
+        time = load(base, entry + ENTRY_TIME)
+        if time > last_in or (kind == SLIDE and closed == NEVER):
+            break
+        if time < first_in:  # it came and went between two boundaries
+            store(base, window + ENTERED, load(base, window + ENTERED) + 1)
+            store(base, window + LEFT, load(base, window + ENTERED))
+            continue
+        if not _enter(base, window, entry):
+            return False
+        if kind == TRIPLES and load(base, window + ENTERED) - load(base, window + LEFT) > width:
+            if not _leave(base, window):
+                return False
+        elif kind == ELEMENTS and load(base, entry + ENTRY_LAST) != 0:
+            store(base, window + HELD, load(base, window + HELD) + 1)
+            if load(base, window + HELD) > width and not _leave_element(base, window):
+                return False
+    return True
+
+
+@kernel
+def match_rows(base, source, pattern, target):
+    """Turn the changes of a window's graph, rows of three columns, into those of a pattern's mappings.
+
+    False if the arena is full.
+    """
+    for number in range(load(base, source + COUNT)):
+        row = row_at(base, source, number)
+        if matches(base, pattern, row + COLUMNS):
+            made = add_row(base, target)
+            if made == 0:
+                return False
+            copy(base, row, made, COLUMNS)
+            for position in range(3):
+                column = load(base, pattern + 3 * position + 2)
+                if column >= 0:
+                    store(base, made + COLUMNS + column, load(base, row + COLUMNS + position))
+    return True
+
+
+@kernel
+def _entry(base, window, number):
+    return load(base, window + RING) + (number & (load(base, window + ROOM) - 1)) * ENTRY_WORDS
+
+
+@kernel
+def _grow(base, window):
+    room = load(base, window + ROOM)
+    ring = take(base, 2 * room * ENTRY_WORDS)
+    if ring == 0:
+        return False
+    old = load(base, window + RING)
+    for number in range(load(base, window + LEFT), load(base, window + COME)):
+        place = old + (number & (room - 1)) * ENTRY_WORDS
+        copy(base, place, ring + (number & (2 * room - 1)) * ENTRY_WORDS, ENTRY_WORDS)
+    give(base, old, room * ENTRY_WORDS)
+    store(base, window + RING, ring)
+    store(base, window + ROOM, 2 * room)
+    return True
+
+
+@kernel
+def _enter(base, window, entry):
+    time, number = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
+    flags = load(base, window + FLAGS)
+    store(base, window + ENTERED, load(base, window + ENTERED) + 1)
+    if flags & EVENTS:
+        return _change(base, window, entry, 1, time, number)
+    known = put(base, load(base, window + TABLE), entry)
+    if known == 0:
+        return False
+    occurrences = load(base, known)
+    fine = True
+    if occurrences > 0 and flags & FRESH:
+        fine = _change(base, window, entry, -1, load(base, known + 1), load(base, known + 2))
+    if occurrences == 0 or flags & FRESH:
+        fine = fine and _change(base, window, entry, 1, time, number)
+    store(base, known, occurrences + 1)
+    store(base, known + 1, time)
+    store(base, known + 2, number)
+    return fine
+
+
+@kernel
+def _leave(base, window):
+    entry = _entry(base, window, load(base, window + LEFT))
+    store(base, window + LEFT, load(base, window + LEFT) + 1)
+    if load(base, window + FLAGS) & EVENTS:
+        return _change(base, window, entry, -1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
+    table = load(base, window + TABLE)
+    known = find(base, table, entry)
+    occurrences = load(base, known)
+    if occurrences > 1:  # the one that leaves is the oldest: the newest stays what it was
+        store(base, known, occurrences - 1)
+        return True
+    fine = _change(base, window, entry, -1, load(base, known + 1), load(base, known + 2))
+    remove(base, table, known)
+    return fine
+
+
+@kernel
+def _leave_element(base, window):
+    store(base, window + HELD, load(base, window + HELD) - 1)
+    while True:
+        last = load(base, _entry(base, window, load(base, window + LEFT)) + ENTRY_LAST)
+        if not _leave(base, window):
+            return False
+        if last != 0:
+            return True
+
+
+@kernel
+def _change(base, window, triple, weight, time, number):
+    row = add_row(base, load(base, window + QUEUE))
+    if row == 0:
+        return False
+    store(base, row + WEIGHT, weight)
+    fresh = load(base, window + FLAGS) & FRESH
+    store(base, row + TIME, time if fresh else NEVER)
+    store(base, row + NUMBER, number if fresh else -1)
+    store(base, row + OLDEST, time if fresh else ALWAYS)
+    copy(base, triple, row + COLUMNS, 3)
+    return True

@@ -1,0 +1,105 @@
+"""The arena, queues of rows and hash tables, against plain Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cqels.kernels import rows, table
+from cqels.kernels.memory import Arena, give, load, store
+
+KEYS = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
+
+
+def arena() -> Arena:
+    return Arena(size=1 << 24)
+
+
+def test_blocks_are_reused_and_empty() -> None:
+    memory = arena()
+    place = memory.take(100)
+    memory.array(place, 100)[:] = 7
+    other = memory.take(3)
+    give(memory.base, place, 100)
+    assert memory.take(128) == place
+    assert not memory.array(place, 128).any()
+    assert other != place
+
+
+def test_a_full_arena_says_so() -> None:
+    with pytest.raises(MemoryError, match="full"):
+        Arena(size=1 << 16).take(1 << 20)
+
+
+@given(st.lists(st.integers(1, 200), max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_a_snapshot_is_the_arena(sizes: list[int]) -> None:
+    memory = arena()
+    for size in sizes:
+        memory.array(memory.take(size), size)[:] = size
+    data = memory.snapshot()
+    other = Arena(size=1 << 22)
+    other.array(other.take(5000), 5000)[:] = 1
+    other.restore(data)
+    assert other.snapshot() == data
+    assert other.take(9) == memory.take(9)
+    with pytest.raises(ValueError, match="not a snapshot"):
+        other.restore(b"\0" * 1024)
+
+
+def test_an_arena_in_a_file_is_found_again(tmp_path: Path) -> None:
+    first = Arena(tmp_path / "arena", size=1 << 20)
+    place = first.take(4)
+    store(first.base, place, 42)
+    second = Arena(tmp_path / "arena", size=1 << 20)
+    assert load(second.base, place) == 42
+
+
+@given(st.lists(st.tuples(st.integers(), st.integers()), max_size=50))
+@settings(max_examples=30, deadline=None)
+def test_a_queue_keeps_its_rows(values: list[tuple[int, int]]) -> None:
+    memory = arena()
+    queue = int(rows.make_queue(memory.base, 2))
+    wanted = [(one % 1000, other % 1000) for one, other in values]
+    for pair in wanted:
+        place = int(rows.add_row(memory.base, queue))
+        memory.array(place + rows.COLUMNS, 2)[:] = pair
+    found = [tuple(memory.array(int(rows.row_at(memory.base, queue, n)) + rows.COLUMNS, 2)) for n in range(len(wanted))]
+    assert found == wanted
+    rows.clear(memory.base, queue)
+    assert load(memory.base, queue) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(("put", "remove", "find")), KEYS, KEYS, st.integers(0, 99)), max_size=200))
+@settings(max_examples=60, deadline=None)
+def test_a_table_is_a_dict(steps: list[tuple[str, int, int, int]]) -> None:
+    memory = arena()
+    made = int(table.make_table(memory.base, 2, 1))
+    key = memory.take(2)
+    model: dict[tuple[int, int], int] = {}
+    for what, one, other, value in steps:
+        memory.array(key, 2)[:] = (one, other)
+        if what == "put":
+            entry = int(table.put(memory.base, made, key))
+            assert load(memory.base, entry) == model.get((one, other), 0)
+            store(memory.base, entry, value)
+            model[one, other] = value
+        else:
+            entry = int(table.find(memory.base, made, key))
+            assert (entry != 0) == ((one, other) in model)
+            if entry:
+                assert load(memory.base, entry) == model[one, other]
+                if what == "remove":
+                    table.remove(memory.base, made, entry)
+                    del model[one, other]
+    found = {}
+    for slot in range(load(memory.base, made + table.ROOM)):
+        entry = int(table.entry_at(memory.base, made, slot))
+        if entry:
+            place = int(table.key_of(memory.base, made, entry))
+            found[tuple(int(word) for word in memory.array(place, 2))] = load(memory.base, entry)
+    assert found == model
+    assert load(memory.base, made) == len(model)
