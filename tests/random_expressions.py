@@ -109,7 +109,7 @@ class Expressions(Choices):
             exists = f"{word} {self.pattern(place, depth, names)}"
             return self.pick([exists, f"({exists}) {self.pick(['&&', '||'])} {self._truth(names, 1)}"])
         condition = self._truth(names, 2)
-        return condition if self.chance(35) else f"{condition} || BOUND({self._variable(names)})"
+        return condition if self.chance(25) else f"{condition} || BOUND({self._variable(names)})"
 
     def _variable(self, names: tuple[str, ...]) -> str:
         return f"?{self.pick(names)}" if names and self.chance(90) else "?x"

@@ -89,9 +89,9 @@ class _Data(Choices):
 
     def _triple(self) -> Triple:
         subject = self.pick(NODES)
-        match self.pick(["link"] * 4 + ["value"] * 4 + ["time"]):
+        match self.pick(["link"] * 5 + ["value"] * 3 + ["time"]):
             case "link":
-                return subject, self.pick([*LINKS, *LINKS, MIXED]), self.pick(NODES)
+                return subject, self.pick([LINKS[0], *LINKS, MIXED]), self.pick(NODES)
             case "value":
                 return subject, self.pick([VALUE, VALUE, VALUE, MIXED]), self.pick(self._values)
             case _:
@@ -289,7 +289,7 @@ class _Queries(Expressions):
             return self._sub_select(place, depth, stream=stream)
         parts = [self._stream(depth, place) if stream else self._base(place, depth)]
         names = parts[0].names
-        for _ in range(self.pick([0, 1, 1, 2, 3]) if depth else self.pick([0, 0, 1])):
+        for _ in range(self.pick([0, 1, 1, 1, 2, 3]) if depth else self.pick([0, 0, 1])):
             part = self._part(place, depth, names, given)
             parts.append(part)
             names = _union(names, part.names)
@@ -329,7 +329,10 @@ class _Queries(Expressions):
                 return self._triples()
             case "optional":
                 inner = self.group(place, depth - 1, given=names)
-                return Part(f"OPTIONAL {inner.text}", inner.names)
+                if not self.features.expressions or self.chance(60):
+                    return Part(f"OPTIONAL {inner.text}", inner.names)
+                condition = self.condition(_union(inner.names, names), place, depth - 1)  # it sees both sides
+                return Part(f"OPTIONAL {{ {inner.text} FILTER({condition}) }}", inner.names)
             case "union":
                 both = [self.group(place, depth - 1) for _ in range(self.pick([2, 2, 3]))]
                 return Part(" UNION ".join(each.text for each in both), _union(*(each.names for each in both)))
@@ -351,6 +354,7 @@ class _Queries(Expressions):
     def pattern(self, place: str, depth: int, names: tuple[str, ...]) -> str:
         """The group of an EXISTS."""
         before = self._outside
+        self._left = max(1, self._left)  # of an empty pattern the answer is always the same
         if not self.features.contested:  # what happens to `BIND(… AS ?x)` where ?x comes from outside is left open
             self._outside = _union(before, names)
         text = self.group(place, max(0, depth - 1), given=names).text
@@ -410,7 +414,7 @@ class _Queries(Expressions):
 
     def _triples(self) -> Part:
         texts, names = [], ()
-        for _ in range(self.pick([1, 1, 1, 1, 2, 2, 3])):
+        for _ in range(self.pick([1, 1, 1, 1, 1, 2, 2, 3])):
             if self._left <= 0 and texts:
                 break
             self._left -= 1
@@ -423,16 +427,14 @@ class _Queries(Expressions):
         subjects = [f"?{name}" for name in linked if name in _NAMES] if linked and self.chance(60) else []
         subject = self.pick(subjects or ["?x"] * 8 + ["?y", "?y", "?z", ":a", "[]"])
         verb = self._verb()
-        values = (
-            ["?n", "?n", "?n", "?y", "?z", "1", "[]"] if verb == ":v" else ["?y"] * 4 + ["?z", "?z", "?x", "?n", ":b"]
-        )
+        values = ["?n"] * 6 + ["?y", "?z", "1", "[]"] if verb == ":v" else ["?y"] * 6 + ["?z"] * 3 + ["?x", "?n", ":b"]
         value = self.pick([each for each in values if each != subject or self.chance(5)])
         return Part(f"{subject} {verb} {value}", tuple(node[1:] for node in (subject, verb, value) if node[0] == "?"))
 
     def _verb(self) -> str:
         if self.features.paths and self.chance(20):
             return self._path(2)
-        return self.pick([":p", ":p", ":p", ":q", ":q", ":r", ":v", ":v", ":v", "?w"])
+        return self.pick([*[":p"] * 5, *[":v"] * 4, ":q", ":q", ":r", "?w"])
 
     def _path(self, depth: int) -> str:
         link = self.pick([":p", ":q", ":r", ":v"])
