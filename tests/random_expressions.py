@@ -40,8 +40,8 @@ class Features:
     expressions: bool = True
     exists: bool = True
     contested: bool = True
-    """Expressions on which engines differ: `<`, MIN and MAX of terms that have no order, the truth of a
-    string with a language."""
+    """Expressions on which Oxigraph differs: `<`, MIN and MAX of terms that have no order, the truth of a string with a
+    language, zero divided by a fraction (an error there), BIND in an EXISTS to a variable of the outside."""
     texts: bool = True
     """Functions that see the text of a value."""
     # the data
@@ -160,7 +160,8 @@ class Expressions(Choices):
         if depth == 0:
             return self._variable(names) if self.chance(70) else self.pick(["1", "2", "3", "0", "0.5", "-1"])
         a, b = self._number(names, depth - 1), self._number(names, depth - 1)
-        operations = [f"({a} {each} {b})" for each in "+-*/"]
+        operations = [f"({a} {each} {b})" for each in "+-*"]
+        operations += [f"({a} / {b})" if self.features.contested else f"IF({a} = 0, 0, {a} / {b})"]
         operations += [f"{each}({a})" for each in ("ABS", "CEIL", "FLOOR", "ROUND", "xsd:integer", "xsd:decimal")]
         operations += [f"(- {a})", f"COALESCE({a}, {b})", f"IF({self._truth(names, depth - 1)}, {a}, {b})", a, a]
         operations += [f"YEAR({self._variable(names)})", f"SECONDS({self._variable(names)})"]

@@ -124,6 +124,7 @@ ERRORS = [
     ("SELECT * { ?s :p ?o FILTER(STRLEN(?o, 1)) }", "STRLEN takes 1 argument, not 2", (2, 28)),
     ("SELECT * { ?s :p ?o", "the end of the text is not expected here", (2, 20)),
     ("SELECT * { ?s :p }", "'}' is not expected here", (2, 18)),
+    ("SELECT (COUNT(?s) AS ?n) { ?s :p ?o } VALUES ?n { 1 }", "?n has a value already", (2, 22)),
     ("SELECT * { VALUES (?a ?b) { (1) } }", "this row has 1 values for 2 variables", (2, 29)),
     ("SELECT * { _:a :p ?o OPTIONAL { _:a :q ?x } }", "blank node _:a is used in two graph patterns", (2, 33)),
     ("SELECT * { STREAM :s [PARTITION BY ?z TRIPLES 1] { ?s :p ?o } }", None, (2, 12)),
@@ -166,6 +167,11 @@ def test_an_unknown_dialect_or_a_wrong_one_is_refused() -> None:
         prepare(PREFIX + SAME["c-sparql"], dialect="rsp-ql")
     with pytest.raises(CqelsError, match="there is no dialect"):
         prepare(PREFIX + SAME["c-sparql"], dialect="sql")
+
+
+def test_an_operator_may_follow_an_iri() -> None:
+    """`+`, `*` and `?` after an IRI are operators in an expression and repetitions in a path."""
+    prepare(PREFIX + "SELECT * { ?s :p+/:q*|:r? ?o FILTER(:b + 1 = :c * 2 - :d / 3) }")
 
 
 def test_expressions_equal_wherever_they_stand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,16 @@ _DISTINCT: Final = frozenset({Tag.IRI, Tag.BLANK, Tag.LANG_STRING})
 """Terms of these tags are equal to no other term, whatever that is."""
 _WHOLE: Final = frozenset({Tag.BOOLEAN, Tag.INTEGER, Tag.DECIMAL, Tag.DATE_TIME, Tag.DATE_TIME_LOCAL})
 """Registers with the same of these tags and the same scale compare as their bits do."""
+
+
+class Entries(Protocol):
+    """What words need of a dictionary, whatever it is made of."""
+
+    def intern(self, term: Term) -> int: ...
+
+    def term(self, id: int) -> Term: ...
+
+    def register(self, id: int) -> Register: ...
 
 
 class Dictionary:
@@ -90,7 +100,7 @@ class Dictionary:
         id = self._new_id()
         self._write(id, text)
         self.hash[id] = hash_
-        self.tag[id], self.number[id], self.scale[id] = _register(term)
+        self.tag[id], self.number[id], self.scale[id] = term_register(term)
         self.table[slot] = id
         self._count += 1
         return id
@@ -99,7 +109,7 @@ class Dictionary:
         """The term of a number."""
         if not self._is_live(id):
             raise LookupError(f"the dictionary has no entry {id}")
-        return _parse(self._text(id).decode())
+        return term_of(self._text(id).decode())
 
     def register(self, id: int) -> Register:
         """The register of a number."""
@@ -197,7 +207,7 @@ def _doubled(column: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return np.concatenate([column, np.zeros_like(column)])
 
 
-def _register(term: Term) -> Register:
+def term_register(term: Term) -> Register:
     match term:
         case NamedNode():
             return Register(Tag.IRI)
@@ -223,7 +233,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 _ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _parse(text: str) -> Term:
+def term_of(text: str) -> Term:
     """The term of an N-Triples text."""
     match = _LITERAL.fullmatch(text)
     if match is None:
@@ -256,7 +266,7 @@ def _unescape(match: re.Match[str]) -> str:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def encode(term: Term | None, dictionary: Dictionary) -> int:
+def encode(term: Term | None, dictionary: Entries) -> int:
     """The word of a term: equal words for equal terms, and no others."""
     if term is None:
         return UNBOUND
@@ -264,20 +274,20 @@ def encode(term: Term | None, dictionary: Dictionary) -> int:
     return dictionary.intern(term) if word is None else word
 
 
-def decode(word: int, dictionary: Dictionary) -> Term | None:
+def decode(word: int, dictionary: Entries) -> Term | None:
     """The term of a word: `decode(encode(t)) == t`, with the same text."""
     return None if word == UNBOUND else _term(word, dictionary)
 
 
-def _term(word: int, dictionary: Dictionary) -> Term:
+def _term(word: int, dictionary: Entries) -> Term:
     return inline_literal(word) if word < 0 else dictionary.term(word)
 
 
-def register(word: int, dictionary: Dictionary) -> Register:
+def register(word: int, dictionary: Entries) -> Register:
     return inline_register(word) if word < 0 else dictionary.register(word)
 
 
-def same_value(a: int, b: int, dictionary: Dictionary) -> bool:
+def same_value(a: int, b: int, dictionary: Entries) -> bool:
     """`values.equal` of the terms of two words."""
     if a == UNBOUND or b == UNBOUND:
         raise ExpressionError("an unbound variable equals nothing")
@@ -294,7 +304,7 @@ def same_value(a: int, b: int, dictionary: Dictionary) -> bool:
     return equal(_term(a, dictionary), _term(b, dictionary))
 
 
-def compare_ids(a: int, b: int, dictionary: Dictionary) -> int | None:
+def compare_ids(a: int, b: int, dictionary: Entries) -> int | None:
     """`values.compare` of the terms of two words."""
     if a == UNBOUND or b == UNBOUND:
         raise ExpressionError("an unbound variable has no order")
@@ -307,7 +317,7 @@ def compare_ids(a: int, b: int, dictionary: Dictionary) -> int | None:
     return compare(_term(a, dictionary), _term(b, dictionary))
 
 
-def order_ids(a: int, b: int, dictionary: Dictionary) -> int:
+def order_ids(a: int, b: int, dictionary: Entries) -> int:
     """`values.order` of the terms of two words."""
     first, second = register(a, dictionary), register(b, dictionary)
     if _alike(first, second):

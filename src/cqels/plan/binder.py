@@ -162,7 +162,8 @@ class Binder(PatternBinder):
             names = visible(plan)
             aliases: dict[str, Expression] = {}
         else:
-            names, aliases = self._items(items, plan, grouped=grouped)
+            given = {variable.name for variable in form.values.variables} if form.values is not None else set()
+            names, aliases = self._items(items, plan, given, grouped=grouped)
         order = [(self.expression(each.expression), each.descending) for each in modifier.order_by]
         having = [self.expression(each) for each in modifier.having]
         if grouped:
@@ -205,10 +206,10 @@ class Binder(PatternBinder):
         )
 
     def _items(
-        self, items: tuple[syntax.Item, ...], plan: Plan, *, grouped: bool
+        self, items: tuple[syntax.Item, ...], plan: Plan, given: set[str], *, grouped: bool
     ) -> tuple[tuple[str, ...], dict[str, Expression]]:
         """The columns in order, and the expressions of those that are computed."""
-        known = set(visible(plan))
+        known = set(visible(plan)) | given
         names: list[str] = []
         aliases: dict[str, Expression] = {}
         for item in items:
@@ -267,9 +268,7 @@ class Binder(PatternBinder):
 
         given_before = dict(aliases)
         for alias, expression in given_before.items():
-            # an aggregate that has a name needs no other, unless VALUES gives that name values of its own
-            taken = form.values is not None and any(each.name == alias for each in form.values.variables)
-            if isinstance(expression, Aggregate) and expression not in aggregates and not taken:
+            if isinstance(expression, Aggregate) and expression not in aggregates:  # it needs no other name
                 folded(expression)
                 aggregates[expression] = alias
                 del aliases[alias]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from pyoxigraph import BlankNode, Literal, NamedNode
-
-from cqels.lang.expressions import Var
-from cqels.model.terms import Term, Triple, text_of
-from cqels.plan.algebra import Node, Query
+from cqels.model.terms import Term, text_of
 
 Row: TypeAlias = tuple[Term | None, ...]
 
@@ -61,23 +56,3 @@ def without_expiry(
 
 def _by_text(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(text_of, row)))
-
-
-def constructed(query: Query, names: tuple[str, ...], row: Row, place: str) -> tuple[Triple, ...]:
-    """The triples of a CONSTRUCT for one solution. Its blank nodes are new, named after the place of the result."""
-    bindings = {name: term for name, term in zip(names, row, strict=True) if term is not None}
-
-    def term(node: Node) -> Term | None:
-        if isinstance(node, Var):
-            return bindings.get(node.name)
-        if isinstance(node, BlankNode):
-            return BlankNode("b" + hashlib.sha256(f"{place} {node.value}".encode()).hexdigest()[:20])
-        return node
-
-    found: dict[Triple, None] = {}
-    for pattern in query.template:
-        subject, predicate, target = term(pattern.subject), term(pattern.predicate), term(pattern.object)
-        if isinstance(subject, Literal) or subject is None or target is None or not isinstance(predicate, NamedNode):
-            continue  # SPARQL 1.1 §16.2: an incomplete or ill-formed triple is left out
-        found[subject, predicate, target] = None
-    return tuple(found)

@@ -16,9 +16,10 @@ from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.scope import variables
+from cqels.plan.template import constructed
 from cqels.reference.algebra import Evaluator, World, is_ordered
 from cqels.reference.clock import Clock, Heartbeat, StreamSettings
-from cqels.reference.emission import Row, constructed, differences, without_expiry
+from cqels.reference.emission import Row, differences, without_expiry
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content

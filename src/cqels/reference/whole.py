@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
 
-from cqels.lang.expressions import Aggregate, Call, Var, walk
+from cqels.lang.expressions import Aggregate, Call, Exists, Var, walk
 from cqels.model.moments import Moment
 from cqels.model.terms import Term
 from cqels.model.values import Number, value_of
@@ -28,10 +28,11 @@ from cqels.plan.algebra import (
     Source,
     Stream,
     expressions_of,
+    inputs_of,
     transform_plan,
     walk_plan,
 )
-from cqels.plan.scope import variables
+from cqels.plan.scope import mentioned, variables
 from cqels.plan.sparql import NotExpressible, to_sparql
 from cqels.plan.sparql_paths import ways_to_stay
 from cqels.reference.algebra import World
@@ -62,16 +63,18 @@ def whole(plan: Plan, world: World) -> Bag:
 
 def _check(plan: Plan) -> None:
     """What `to_sparql` could write, but an engine that knows no elements would answer in its own way."""
+    _check_exists(plan, frozenset())
     for node in walk_plan(plan):
         match node:
             case Slice():
                 raise NotExpressible("OFFSET and LIMIT choose by freshness, which SPARQL does not know")
             case Service():
                 raise NotExpressible("the answer of a SERVICE is kept by the engine")
-            case PathPattern(subject=subject, path=path, object=value) if ways_to_stay(path):
-                if not (isinstance(subject, Var) and isinstance(value, Var)):
-                    # from there the path leads to the term itself (§18.4), which Oxigraph finds only in some places
-                    raise NotExpressible("a path of no length may stand at a term that the graph does not have")
+            case PathPattern(subject=Var(), object=Var()):
+                pass
+            case PathPattern(path=path) if ways_to_stay(path):
+                # from there the path leads to the term itself (§18.4), which Oxigraph finds only in some places
+                raise NotExpressible("a path of no length may stand at a term that the graph does not have")
         for expression in expressions_of(node):
             for part in walk(expression):
                 match part:
@@ -79,6 +82,26 @@ def _check(plan: Plan) -> None:
                         raise NotExpressible(f"{name} depends on the order of elements, which SPARQL does not know")
                     case Call(name=name) if name in _OURS:
                         raise NotExpressible(f"the value of {name} is the engine's own choice")
+
+
+def _check_exists(plan: Plan, outside: frozenset[str]) -> None:
+    """Where Oxigraph's EXISTS is not SPARQL's; `outside` are the variables of what the plan is joined with.
+
+    It sees the bindings of what its group is joined with, and it does not put values in place of the ends of a path.
+    """
+    below = inputs_of(plan)
+    scope = frozenset(name for each in below for name in variables(each))
+    for expression in expressions_of(plan):
+        for part in walk(expression):
+            if not isinstance(part, Exists):
+                continue
+            if (mentioned(part.pattern) - scope) & outside:
+                raise NotExpressible("an EXISTS would see variables from outside of its group")
+            if any(isinstance(node, PathPattern) and ways_to_stay(node.path) for node in walk_plan(part.pattern)):
+                raise NotExpressible("a path of no length may stand at a value that comes from outside of an EXISTS")
+    for child in below:
+        beside = frozenset(name for other in below if other is not child for name in variables(other))
+        _check_exists(child, outside | beside)
 
 
 def _counting_values(plan: Plan) -> Plan:
