@@ -43,6 +43,22 @@ if _FOLDER is not None:
 import numba  # noqa: E402
 
 
+def address_of(function: Callable[[int, int, int], int]) -> int:
+    """The address of a kernel of three words, compiled on its own.
+
+    What calls a kernel by its address (`memory.call`) does not have to be compiled together with it.  A kernel that
+    calls another one by name is optimised with all of its code, and so is whoever calls that one in turn.
+    """
+    signature = numba.int64(numba.int64, numba.int64, numba.int64)
+    compiled = numba.cfunc(signature, cache=_FOLDER is not None, nopython=True, error_model="numpy")(function)
+    _KEPT.append(compiled)
+    return int(compiled.address)
+
+
+_KEPT: list[Any] = []
+"""Compiled kernels whose addresses are in use: they must not be collected."""
+
+
 def kernel(function: Function) -> Function:
     """Compile a kernel at its first call, without bounds checks, and free of the interpreter's lock."""
     return numba.njit(cache=_FOLDER is not None, nogil=True, boundscheck=False, error_model="numpy")(function)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
@@ -54,6 +55,18 @@ def _store(typingctx, address, value):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), code
+
+
+@intrinsic
+def call(typingctx, address, one, two, three):
+    """Call the kernel at an address (`jit.address_of`) with three words."""
+
+    def code(context, builder, signature, args):
+        word = context.get_value_type(types.int64)
+        target = ir.FunctionType(word, [word, word, word]).as_pointer()
+        return builder.call(builder.inttoptr(args[0], target), args[1:])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), code
 
 
 def load(base, place):

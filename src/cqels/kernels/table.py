@@ -7,9 +7,9 @@
     3      words of a value
     4      place of the slots
 
-A slot is its key's hash (0: empty; a hash is never 0), the key, the value.  Slots are probed one after the other; an entry
-that is removed is filled by those behind it, so a search ends at the first empty slot.  At most half of the slots are in
-use: a search always ends.  Places of entries are good until the next `put` or `remove`.
+A slot is its key's hash (0: empty; a hash is never 0), the key, the value.  Slots are probed one after the other; the
+place of an entry that is removed is filled by those behind it, so a search ends at the first empty slot.  At most half
+of the slots are in use: a search always ends.  Places of entries are good until the next `put` or `remove`.
 """
 
 from __future__ import annotations
