@@ -1,0 +1,511 @@
+"""Buffers: multisets of rows that an operator remembers, with any number of hash indexes on their columns.
+
+There are two disciplines.  A *ring* keeps rows in order of arrival in a circular array: what leaves is (nearly) always
+the oldest, as in a window.  A *bag* lets any row go: equal rows are one row with their weights added, found by a hash
+of everything in it, stamps too.  A bag's weights may be negative for a while, if a row is taken back before it comes.
+
+    word   of a buffer
+    0      RING or BAG
+    1      rows in it
+    2      rows that there is room for, a power of two
+    3      words of a row as it comes: 4 + columns
+    4      words of a row as it is kept
+    5      place of the rows
+    6      row of a position = (position & this) rows after the first: a ring's positions only grow, a bag's do not
+    7, 8   first position, and the one after the last
+    9      bag: first free position + 1, or 0
+    10     bag: place of the hash buckets, as many as there is room for rows
+    11     place of the first index, or 0
+    12     weight of rows that were to be removed and were not there: ring only, always 0 if all is well
+    13     bag: words per row that an operator keeps for itself
+
+    word   of a row as it is kept
+    0 …    the row as it came (rows.py)
+    …      bag: hash; position + 1 of the next row in its bucket, or of the next free row; the operator's words
+    …      ring: a link per index: position of the next older row with the same key
+           bag: two per index: positions of the next older and the next newer row with the same key, or -1
+
+The rows of a key are as many as its counter says, from the newest on: so a ring forgets its oldest row without looking
+for links to it (JWS Alg. 1–2).  In a ring a row that goes out of turn stays as a row of weight 0 until its turn comes,
+and is counted until then; who walks a ring or a bag passes over rows of weight 0.
+
+An index exists only while it pays (ISWC §4.3): it is built when it is asked and the buffer has more than `SCAN` rows,
+and goes when rows came and went four times over and no one asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cqels.kernels.index import (
+    COUNT,
+    FOLLOWING,
+    HEAD,
+    IDLE,
+    KEY,
+    LINK,
+    SORTED,
+    TABLE,
+    close_table,
+    enter,
+    expect,
+    find,
+    make_index,
+    open_table,
+)
+from cqels.kernels.jit import kernel
+from cqels.kernels.memory import Arena, copy, give, load, store, take
+from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, row_at
+from cqels.kernels.rows import COUNT as QUEUED
+
+RING, BAG = 0, 1
+KIND, ROWS, ROOM, WIDTH, STRIDE, DATA, MASK, FIRST, NEXT, FREE, BUCKETS, INDEXES, MISSED, OWN = range(14)
+BUFFER_WORDS = 14
+SCAN = 8
+"""A buffer of at most so many rows is read row by row rather than through an index."""
+AHEAD = 4
+"""How many rows ahead of the one worked on is brought near what the next ones will touch."""
+_IDLE_ROWS, _IDLE_LEAST = (
+    4,
+    256,
+)  # an index goes after so many updates per row, and so many at least, without a question
+_SMALL = 64  # rows for which memory is not worth saving
+_MIX = -7046029254386353131
+
+
+def make_ring(arena: Arena, columns: int, *, room: int = 8) -> int:
+    """A buffer whose rows leave in order of arrival. `room` is a power of two, and grows."""
+    return _make(arena, RING, columns, room, 0)
+
+
+def make_bag(arena: Arena, columns: int, *, room: int = 8, own: int = 0) -> int:
+    """A buffer whose rows leave in any order; an operator may keep `own` words with each row."""
+    return _make(arena, BAG, columns, room, own)
+
+
+def _make(arena: Arena, kind: int, columns: int, room: int, own: int) -> int:
+    buffer = arena.take(BUFFER_WORDS)
+    width = COLUMNS + columns
+    stride = width if kind == RING else width + 2 + own
+    block = arena.array(buffer, BUFFER_WORDS)
+    block[[KIND, ROOM, WIDTH, STRIDE, OWN]] = kind, room, width, stride, own
+    block[DATA] = arena.take(room * stride)
+    block[MASK] = room - 1 if kind == RING else -1
+    if kind == BAG:
+        block[BUCKETS] = arena.take(room)
+    return buffer
+
+
+def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: bool = False) -> int:
+    """The index of a buffer on some columns, made if there is none.
+
+    With `by_stamps` (bags only) the rows of a key are kept in order, newest first, and the index never goes.
+    """
+    offsets = [COLUMNS + column for column in sorted(set(columns))]
+    index = int(arena.words[buffer + INDEXES])
+    while index != 0:
+        if list(arena.array(index + KEY, int(arena.words[index + KEY - 1]))) == offsets and (
+            bool(arena.words[index + SORTED]) == by_stamps
+        ):
+            return index
+        index = int(arena.words[index + FOLLOWING])
+    index = make_index(arena, offsets)
+    stride = int(arena.words[buffer + STRIDE])
+    links = 1 if arena.words[buffer + KIND] == RING else 2
+    if not _resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride + links):
+        raise MemoryError("the arena is full")
+    arena.words[index + LINK] = stride
+    arena.words[index + SORTED] = by_stamps
+    arena.words[index + FOLLOWING] = arena.words[buffer + INDEXES]
+    arena.words[buffer + INDEXES] = index
+    if by_stamps and not build(arena.base, buffer, index):
+        raise MemoryError("the arena is full")
+    return index
+
+
+@kernel
+def row_of(base, buffer, position):
+    """The place of the row at a position."""
+    position &= load(base, buffer + MASK)
+    return load(base, buffer + DATA) + position * load(base, buffer + STRIDE)
+
+
+@kernel
+def probe(base, buffer, index, row, offsets):
+    """The entry of the key that `row` has at `offsets`, or 0 if the buffer is better read row by row."""
+    if load(base, index + TABLE) == 0 and (load(base, buffer + ROWS) <= SCAN or not build(base, buffer, index)):
+        return 0
+    store(base, index + IDLE, 0)
+    return find(base, index, row, offsets)
+
+
+@kernel
+def build(base, buffer, index):
+    """Make the table of an index from the rows of its buffer: False if the arena is full."""
+    if not open_table(base, index):
+        return False
+    ring = load(base, buffer + KIND) == RING
+    for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
+        # a ring counts its rows of weight 0 too, for it counts them down when their turn comes
+        if (ring or load(base, row_of(base, buffer, position)) != 0) and not _link(base, buffer, index, position):
+            close_table(base, index)
+            return False
+    return True
+
+
+@kernel
+def change(base, buffer, row):
+    """Add a row to a buffer, or take one away, as its weight says: its position if it is there now.
+
+    -1 if it is not there any more, -2 if the arena is full.
+    """
+    if load(base, buffer + KIND) == BAG:
+        return _change_bag(base, buffer, row)
+    if load(base, row + WEIGHT) > 0:
+        return _append(base, buffer, row)
+    _remove(base, buffer, row)
+    return -1
+
+
+@kernel
+def change_all(base, buffer, queue):
+    """Apply every row of a queue to a buffer: False if the arena is full."""
+    count = load(base, queue + QUEUED)
+    for number in range(count):
+        if number + AHEAD < count:
+            expect_row(base, buffer, row_at(base, queue, number + AHEAD))
+        if change(base, buffer, row_at(base, queue, number)) == -2:
+            return False
+    return True
+
+
+@kernel
+def expect_row(base, buffer, row):
+    """Have what a change of this row will touch brought near."""
+    index = load(base, buffer + INDEXES)
+    while index != 0:
+        if load(base, index + TABLE) != 0:
+            expect(base, index, row, index + KEY)
+        index = load(base, index + FOLLOWING)
+
+
+# --- rings
+
+
+@kernel
+def _append(base, buffer, row):
+    position = load(base, buffer + NEXT)
+    rows = load(base, buffer + ROWS)
+    if rows == load(base, buffer + ROOM) and not _resize(base, buffer, 2 * rows, load(base, buffer + STRIDE)):
+        return -2
+    place = row_of(base, buffer, position)
+    for word in range(load(base, buffer + WIDTH)):
+        store(base, place + word, load(base, row + word))
+    store(base, buffer + NEXT, position + 1)
+    store(base, buffer + ROWS, rows + 1)
+    if not _enter_all(base, buffer, position):
+        return -2
+    return position
+
+
+@kernel
+def evict(base, buffer):
+    """Forget the oldest row of a ring that has one."""
+    store(base, row_of(base, buffer, load(base, buffer + FIRST)), 0)
+    _pass_dead(base, buffer)
+
+
+@kernel
+def _remove(base, buffer, row):
+    """Take a row from a ring, searching from the oldest on."""
+    missing = -load(base, row + WEIGHT)
+    for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
+        if missing == 0:
+            break
+        place = row_of(base, buffer, position)
+        weight = load(base, place)
+        if weight != 0 and same(base, place, row, load(base, buffer + WIDTH)):
+            gone = min(weight, missing)
+            store(base, place, weight - gone)
+            missing -= gone
+    store(base, buffer + MISSED, load(base, buffer + MISSED) + missing)
+    _pass_dead(base, buffer)
+
+
+@kernel
+def _pass_dead(base, buffer):
+    """Drop the rows of weight 0 at the old end of a ring."""
+    first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
+    while first < end:
+        place = row_of(base, buffer, first)
+        if load(base, place) != 0:
+            break
+        index = load(base, buffer + INDEXES)
+        while index != 0:
+            if load(base, index + TABLE) != 0:
+                entry = find(base, index, place, index + KEY)
+                store(base, entry + COUNT, load(base, entry + COUNT) - 1)
+            index = load(base, index + FOLLOWING)
+        first += 1
+    if first + AHEAD < end:
+        expect_row(base, buffer, row_of(base, buffer, first + AHEAD))
+    store(base, buffer + FIRST, first)
+    store(base, buffer + ROWS, end - first)
+    room = load(base, buffer + ROOM)
+    if room > _SMALL and (end - first) * 8 < room:
+        _resize(base, buffer, room // 2, load(base, buffer + STRIDE))
+
+
+# --- bags
+
+
+@kernel
+def locate(base, buffer, row):
+    """The position of a row in a bag, or -1."""
+    position = load(base, _bucket(base, buffer, _hash(base, buffer, row))) - 1
+    width = load(base, buffer + WIDTH)
+    while position >= 0:
+        place = row_of(base, buffer, position)
+        if same(base, place, row, width):
+            return position
+        position = load(base, place + width + 1) - 1
+    return position
+
+
+@kernel
+def _change_bag(base, buffer, row):
+    weight = load(base, row + WEIGHT)
+    position = locate(base, buffer, row)
+    if position < 0:
+        return -1 if weight == 0 else _insert(base, buffer, row)
+    place = row_of(base, buffer, position)
+    weight += load(base, place)
+    if weight == 0:
+        _delete(base, buffer, position)
+        return -1
+    store(base, place, weight)
+    return position
+
+
+@kernel
+def _insert(base, buffer, row):
+    width = load(base, buffer + WIDTH)
+    position = load(base, buffer + FREE) - 1
+    if position >= 0:
+        place = row_of(base, buffer, position)
+        store(base, buffer + FREE, load(base, place + width + 1))
+    else:
+        position = load(base, buffer + NEXT)
+        room = load(base, buffer + ROOM)
+        if position == room and not _resize(base, buffer, 2 * room, load(base, buffer + STRIDE)):
+            return -2
+        store(base, buffer + NEXT, position + 1)
+        place = row_of(base, buffer, position)
+    for word in range(width):
+        store(base, place + word, load(base, row + word))
+    for word in range(load(base, buffer + OWN)):
+        store(base, place + width + 2 + word, 0)
+    store(base, place + width, _hash(base, buffer, row))
+    _chain(base, buffer, position)
+    store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
+    if not _enter_all(base, buffer, position):
+        return -2
+    return position
+
+
+@kernel
+def _delete(base, buffer, position):
+    width = load(base, buffer + WIDTH)
+    place = row_of(base, buffer, position)
+    index = load(base, buffer + INDEXES)
+    while index != 0:
+        if load(base, index + TABLE) != 0:
+            _unlink(base, buffer, index, place)
+        index = load(base, index + FOLLOWING)
+    before = _bucket(base, buffer, load(base, place + width))
+    while load(base, before) != position + 1:
+        before = row_of(base, buffer, load(base, before) - 1) + width + 1
+    store(base, before, load(base, place + width + 1))
+    store(base, place, 0)
+    store(base, place + width + 1, load(base, buffer + FREE))
+    store(base, buffer + FREE, position + 1)
+    rows, end = load(base, buffer + ROWS) - 1, load(base, buffer + NEXT)
+    store(base, buffer + ROWS, rows)
+    if end > _SMALL and rows * 4 < end:
+        _compact(base, buffer)
+
+
+@kernel
+def _compact(base, buffer):
+    """Write a bag's rows close together; its indexes are built again when they are asked."""
+    old, end = load(base, buffer + DATA), load(base, buffer + NEXT)
+    room, stride = load(base, buffer + ROOM), load(base, buffer + STRIDE)
+    less = room
+    while less > _SMALL // 2 and less >= 4 * load(base, buffer + ROWS):
+        less //= 2
+    data = take(base, less * stride)
+    if data == 0:
+        return  # nothing is lost but time
+    buckets = take(base, less)
+    if buckets == 0:
+        give(base, data, less * stride)
+        return
+    give(base, load(base, buffer + BUCKETS), room)
+    store(base, buffer + BUCKETS, buckets)
+    store(base, buffer + ROOM, less)
+    store(base, buffer + DATA, data)
+    store(base, buffer + FREE, 0)
+    kept = 0
+    for position in range(end):
+        if load(base, old + position * stride) != 0:
+            copy(base, old + position * stride, data + kept * stride, stride)
+            _chain(base, buffer, kept)
+            kept += 1
+    store(base, buffer + NEXT, kept)
+    give(base, old, room * stride)
+    index = load(base, buffer + INDEXES)
+    while index != 0:
+        if load(base, index + TABLE) != 0:
+            close_table(base, index)
+            if load(base, index + SORTED) != 0:
+                build(base, buffer, index)
+        index = load(base, index + FOLLOWING)
+
+
+@kernel
+def _hash(base, buffer, row):
+    mixed = 0
+    for word in range(TIME, load(base, buffer + WIDTH)):
+        mixed = (mixed ^ load(base, row + word)) * _MIX
+        mixed ^= mixed >> 32
+    return mixed
+
+
+@kernel
+def _bucket(base, buffer, mixed):
+    return load(base, buffer + BUCKETS) + (mixed & (load(base, buffer + ROOM) - 1))
+
+
+@kernel
+def _chain(base, buffer, position):
+    """Put a row, whose hash is known, into its bucket."""
+    place, width = row_of(base, buffer, position), load(base, buffer + WIDTH)
+    bucket = _bucket(base, buffer, load(base, place + width))
+    store(base, place + width + 1, load(base, bucket))
+    store(base, bucket, position + 1)
+
+
+# --- both
+
+
+@kernel
+def same(base, one, other, width):
+    """Whether two rows agree in everything but weight."""
+    for word in range(TIME, width):
+        if load(base, one + word) != load(base, other + word):
+            return False
+    return True
+
+
+@kernel
+def newer(base, one, other):
+    """Whether a row's stamps come after another's, whatever else: a total order of stamps."""
+    for word in (TIME, NUMBER, OLDEST):
+        if load(base, one + word) != load(base, other + word):
+            return load(base, one + word) > load(base, other + word)
+    return False
+
+
+@kernel
+def _resize(base, buffer, room, stride):
+    """Move the rows to a block for `room` rows of `stride` words: False if the arena is full."""
+    old, before, width = load(base, buffer + DATA), load(base, buffer + ROOM), load(base, buffer + STRIDE)
+    ring = load(base, buffer + KIND) == RING
+    data = take(base, room * stride)
+    if data == 0:
+        return False
+    first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
+    for position in range(first, end):
+        place = row_of(base, buffer, position)
+        copy(base, place, data + ((position & (room - 1)) if ring else position) * stride, width)
+    if not ring and room != before:
+        buckets = take(base, room)
+        if buckets == 0:
+            give(base, data, room * stride)
+            return False
+        give(base, load(base, buffer + BUCKETS), before)
+        store(base, buffer + BUCKETS, buckets)
+    give(base, old, before * width)
+    store(base, buffer + DATA, data)
+    store(base, buffer + ROOM, room)
+    store(base, buffer + STRIDE, stride)
+    if ring:
+        store(base, buffer + MASK, room - 1)
+    elif room != before:
+        for position in range(first, end):  # a bag grows when it has no free row
+            _chain(base, buffer, position)
+    return True
+
+
+@kernel
+def _enter_all(base, buffer, position):
+    """Put a new row into the indexes that there are: False if the arena is full and one of them must not go."""
+    index = load(base, buffer + INDEXES)
+    while index != 0:
+        if load(base, index + TABLE) != 0:
+            idle = load(base, index + IDLE) + 1
+            store(base, index + IDLE, idle)
+            if load(base, index + SORTED) != 0:
+                if not _link(base, buffer, index, position):
+                    return False
+            elif idle > _IDLE_ROWS * load(base, buffer + ROWS) + _IDLE_LEAST or not _link(
+                base, buffer, index, position
+            ):
+                close_table(base, index)
+        index = load(base, index + FOLLOWING)
+    return True
+
+
+@kernel
+def _link(base, buffer, index, position):
+    """Put a row at the head of its key's rows, or where its stamps belong."""
+    place, link = row_of(base, buffer, position), load(base, index + LINK)
+    entry = enter(base, index, place)
+    if entry == 0:
+        return False
+    count = load(base, entry + COUNT)
+    store(base, entry + COUNT, count + 1)
+    older = load(base, entry + HEAD) - 1 if count != 0 else -1
+    if load(base, buffer + KIND) == RING:
+        store(base, place + link, older)
+        store(base, entry + HEAD, position + 1)
+        return True
+    before = -1
+    if load(base, index + SORTED) != 0:
+        while older >= 0 and newer(base, row_of(base, buffer, older), place):
+            before = older
+            older = load(base, row_of(base, buffer, older) + link)
+    store(base, place + link, older)
+    store(base, place + link + 1, before)
+    if older >= 0:
+        store(base, row_of(base, buffer, older) + link + 1, position)
+    if before >= 0:
+        store(base, row_of(base, buffer, before) + link, position)
+    else:
+        store(base, entry + HEAD, position + 1)
+    return True
+
+
+@kernel
+def _unlink(base, buffer, index, place):
+    """Take a bag's row out of the rows of its key."""
+    link = load(base, index + LINK)
+    entry = find(base, index, place, index + KEY)
+    store(base, entry + COUNT, load(base, entry + COUNT) - 1)
+    older, before = load(base, place + link), load(base, place + link + 1)
+    if older >= 0:
+        store(base, row_of(base, buffer, older) + link + 1, before)
+    if before >= 0:
+        store(base, row_of(base, buffer, before) + link, older)
+    elif older >= 0:
+        store(base, entry + HEAD, older + 1)

@@ -1,0 +1,383 @@
+"""The multiway join (JWS Alg. 4–5): a row probes the other inputs one by one, the one with the fewest matches first.
+
+The changes of the inputs are worked off in order, those of input 0 first, and each is applied to its own buffer after
+it has probed the others:  `d(L ⋈ R) = dL ⋈ R + (L + dL) ⋈ dR`.
+
+An output column that several inputs have is a *join column*, and has a bit.  An input's column is *nullable* if it may
+be unbound: then it is compatible with anything, and the bound value wins.  Only columns that are never unbound are keys
+of an index; all join columns are compared when rows are put together.
+
+    word   of a join
+    0      left to the engine
+    1      inputs, at most 15
+    2      queue of the output
+    3      place of the row that is being put together
+    4      place of the frames, one per input
+    5      place of the filters: their number, then for each the set of inputs it reads and its program; or 0
+    6      one-way index of the orders in which inputs were probed
+    7, 8   the order used last, and how often it was since another one
+    9 …    places of the inputs
+
+    word   of an input
+    0      queue of its changes, or 0 if it has none
+    1      its buffer
+    2      1 if the join applies the changes to the buffer, 0 if it has been done
+    3      0, or the order in which its rows probe the others: number of an input + 1 in each 4 bits, first one lowest
+    4, 5   its other columns: number, place of pairs (where in its rows, where in the output row)
+    6, 7   its join columns: number, place of triples (the same, bit)
+    8      all its join columns
+    9, 10  its indexes, most columns first: number, place of triples (index, columns, place of where in the output row
+           the words of the key are)
+
+    word   of a frame: what has been put together from fewer inputs, and the input that comes next
+    0–3    weight and stamps, as in a row
+    4, 5   join columns bound, inputs visited
+    6      the input probed
+    7–9    matches left; position of the next one; where its link is, or 0 if the buffer is read row by row
+    10     order up to here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cqels.kernels.buffers import DATA, FIRST, MASK, NEXT, ROWS, STRIDE, add_index, change, expect_row, probe
+from cqels.kernels.index import COUNT, FULL, HEAD, LAST, LINK, SHIFT, TABLE, WORDS, count_key, expect, make_counter
+from cqels.kernels.jit import kernel
+from cqels.kernels.memory import Arena, load, store
+from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, put_stamps, row_at
+from cqels.kernels.rows import COUNT as QUEUED
+
+INPUTS, OUT, ROW, FRAMES, FILTERS, ORDERS, ORDER, REPEATED, INPUT = range(1, 10)
+QUEUE, BUFFER, APPLY, FIXED, PLAIN, PLAIN_AT, JOINED, JOINED_AT, SHARED, PROBES, PROBES_AT = range(11)
+BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
+MOST_INPUTS, MOST_JOIN_COLUMNS, MOST_INDEXES = 15, 62, 4
+_CROSS = 1 << 62  # more than any count: inputs that share nothing with what is bound come last
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a join.
+
+    `columns[i]` is the output column of its column i; `nullable` are those of its columns that may be unbound.
+    `queue` is 0 for a table that never changes.  With `apply` off, someone else has applied the changes before the
+    join's step: at most one such input may have changes in a step, and it must be the first.
+    """
+
+    buffer: int
+    columns: tuple[int, ...]
+    queue: int = 0
+    nullable: frozenset[int] = frozenset()
+    apply: bool = True
+
+
+def make_join(arena: Arena, out: int, inputs: Sequence[Input]) -> int:
+    """A join of two or more inputs into a queue. The indexes it probes are added to the buffers."""
+    if not 2 <= len(inputs) <= MOST_INPUTS:
+        raise ValueError(f"a join has 2 to {MOST_INPUTS} inputs, not {len(inputs)}")
+    mentioned = [column for item in inputs for column in item.columns]
+    shared = sorted({column for column in mentioned if mentioned.count(column) > 1})
+    if len(shared) > MOST_JOIN_COLUMNS:
+        raise ValueError(f"a join has at most {MOST_JOIN_COLUMNS} join columns, not {len(shared)}")
+    bits = {column: 1 << number for number, column in enumerate(shared)}
+    width = int(arena.words[out + WIDTH])
+    join = arena.take(INPUT + len(inputs))
+    block = arena.array(join, INPUT + len(inputs))
+    block[INPUTS], block[OUT] = len(inputs), out
+    block[ROW] = arena.take(width)
+    block[FRAMES] = arena.take(FRAME_WORDS * len(inputs))
+    block[ORDERS] = make_counter(arena, [0])
+    for number, item in enumerate(inputs):
+        block[INPUT + number] = _make_input(arena, item, _keys(inputs, number, bits), bits)
+    return join
+
+
+def _keys(inputs: Sequence[Input], number: int, bits: dict[int, int]) -> list[frozenset[int]]:
+    """The sets of an input's columns worth an index, most columns first: what may be bound when it is probed.
+
+    Columns that it shares with inputs which only it connects are never bound together before it is probed.
+    """
+    own = inputs[number]
+    certain = {own.columns[column] for column in range(len(own.columns)) if column not in own.nullable} & bits.keys()
+    groups: list[tuple[set[int], set[frozenset[int]]]] = []
+    for other in (*inputs[:number], *inputs[number + 1 :]):
+        near = [group for group in groups if not group[0].isdisjoint(other.columns)]
+        groups = [group for group in groups if group not in near]
+        key = frozenset(certain.intersection(other.columns))
+        keys = {key} if key else set()
+        for _, more in near:
+            keys |= more | {one | two for one in keys for two in more}
+        groups.append((set(other.columns).union(*(columns for columns, _ in near)), keys))
+    ordered = sorted(set().union(*(keys for _, keys in groups)), key=lambda key: (len(key), sorted(key)))
+    # the smallest ones serve whatever is bound, the largest one when all is
+    chosen = ordered if len(ordered) <= MOST_INDEXES else [*ordered[: MOST_INDEXES - 1], ordered[-1]]
+    return chosen[::-1]
+
+
+def _make_input(arena: Arena, item: Input, keys: list[frozenset[int]], bits: dict[int, int]) -> int:
+    place = arena.take(11)
+    block = arena.array(place, 11)
+    plain, joined, probes = [], [], []
+    for column, output in enumerate(item.columns):
+        if output in bits:
+            joined += [COLUMNS + column, COLUMNS + output, bits[output]]
+        else:
+            plain += [COLUMNS + column, COLUMNS + output]
+    for key in keys:
+        columns = sorted(
+            column for column, output in enumerate(item.columns) if output in key and column not in item.nullable
+        )
+        outputs = [COLUMNS + item.columns[column] for column in columns]
+        mask = sum(bits[output] for output in key)
+        probes += [add_index(arena, item.buffer, columns), mask, write_words(arena, outputs)]
+    block[QUEUE], block[BUFFER], block[APPLY] = item.queue, item.buffer, item.apply
+    block[PLAIN], block[PLAIN_AT] = len(plain) // 2, write_words(arena, plain)
+    block[JOINED], block[JOINED_AT] = len(joined) // 3, write_words(arena, joined)
+    block[SHARED] = sum({bits[output] for output in item.columns if output in bits})
+    block[PROBES], block[PROBES_AT] = len(probes) // 3, write_words(arena, probes)
+    return place
+
+
+def write_words(arena: Arena, words: Sequence[int]) -> int:
+    """A new block with these words: its place."""
+    place = arena.take(max(len(words), 1))
+    arena.words[place : place + len(words)] = words
+    return place
+
+
+def set_order(arena: Arena, join: int, origin: int, order: Sequence[int]) -> None:
+    """Let the rows of one input probe the others in a fixed order; an empty one leaves it to the counters again."""
+    code = sum((number + 1) << (4 * step) for step, number in enumerate(order))
+    arena.words[arena.words[join + INPUT + origin] + FIXED] = code
+
+
+def set_filters(arena: Arena, join: int, filters: Sequence[tuple[Sequence[int], int]]) -> None:
+    """Filter what is put together: each filter is the inputs it reads and the place of its program."""
+    words = [len(filters)]
+    for inputs, program in filters:
+        words += [sum(1 << number for number in set(inputs)), program]
+    arena.words[join + FILTERS] = write_words(arena, words) if filters else 0
+
+
+def read_orders(arena: Arena, join: int) -> dict[tuple[int, ...], int]:
+    """How often each order was taken: the input of a row, then those it probed until all were or one had no match."""
+    index = int(arena.words[join + ORDERS])
+    shift, table = int(arena.words[index + SHIFT]), int(arena.words[index + TABLE])
+    found = {int(arena.words[join + ORDER]): int(arena.words[join + REPEATED])}
+    for slot in range(int(arena.words[index + LAST]) + 1):
+        entry = table + (slot << shift)
+        if arena.words[entry + COUNT] != 0:
+            code = int(arena.words[entry + WORDS])
+            found[code] = found.get(code, 0) + int(arena.words[entry + COUNT])
+    return {_decoded(code): count for code, count in sorted(found.items()) if code != 0}
+
+
+def _decoded(code: int) -> tuple[int, ...]:
+    steps = []
+    while code != 0:
+        steps.append((code & 15) - 1)
+        code >>= 4
+    return tuple(steps)
+
+
+@kernel
+def residual(base, program, row):
+    """Whether a condition holds for a row put together: the place where an expression's program will be run."""
+    return True
+
+
+@kernel
+def step_join(base, join):
+    """Work off the changes of all inputs: False if the arena is full."""
+    for origin in range(load(base, join + INPUTS)):
+        own = load(base, join + INPUT + origin)
+        queue = load(base, own + QUEUE)
+        if queue == 0:
+            continue
+        buffer, apply = load(base, own + BUFFER), load(base, own + APPLY) != 0
+        for number in range(load(base, queue + QUEUED)):
+            row = row_at(base, queue, number)
+            if apply:
+                expect_row(base, buffer, row)  # it goes in there when it has probed the others
+            if not _probe_others(base, join, origin, row) or (apply and change(base, buffer, row) == -2):
+                return False
+    return True
+
+
+@kernel
+def _probe_others(base, join, origin, row):
+    """Depth first over the other inputs."""
+    inputs, out, target = load(base, join + INPUTS), load(base, join + OUT), load(base, join + ROW)
+    filters = load(base, join + FILTERS)
+    own = load(base, join + INPUT + origin)
+    bound = _merge(base, own, row, target, 0)
+    if bound < 0 or load(base, row + WEIGHT) == 0:
+        return True
+    if filters != 0 and not _passes(base, filters, target, 0, 1 << origin):
+        return True
+    frame = load(base, join + FRAMES)
+    for word in range(COLUMNS):
+        store(base, frame + word, load(base, row + word))
+    store(base, frame + BOUND, bound)
+    store(base, frame + VISITED, 1 << origin)
+    store(base, frame + PATH, origin + 1)
+    depth = 0
+    if not _choose(base, join, frame, depth, load(base, own + FIXED)):
+        return False
+    while depth >= 0:
+        left = load(base, frame + LEFT)
+        if left == 0:
+            depth -= 1
+            frame -= FRAME_WORDS
+            continue
+        other = load(base, join + INPUT + load(base, frame + PROBED))
+        buffer = load(base, other + BUFFER)
+        position, follow = load(base, frame + POSITION), load(base, frame + FOLLOW)
+        match = load(base, buffer + DATA) + (position & load(base, buffer + MASK)) * load(base, buffer + STRIDE)
+        store(base, frame + LEFT, left - 1)
+        store(base, frame + POSITION, load(base, match + follow) if follow != 0 else position + 1)
+        if load(base, match + WEIGHT) == 0:
+            continue
+        bound = _merge(base, other, match, target, load(base, frame + BOUND))
+        if bound < 0:
+            continue
+        visited = load(base, frame + VISITED) | (1 << load(base, frame + PROBED))
+        if filters != 0 and not _passes(base, filters, target, load(base, frame + VISITED), visited):
+            continue
+        weight = load(base, frame + WEIGHT) * load(base, match + WEIGHT)
+        if depth + 2 == inputs:
+            result = add_row(base, out)
+            if result == 0:
+                return False
+            store(base, result + WEIGHT, weight)
+            put_stamps(base, result, frame, match)
+            for word in range(COLUMNS, load(base, out + WIDTH)):
+                store(base, result + word, load(base, target + word))
+            continue
+        above = frame
+        frame += FRAME_WORDS
+        depth += 1
+        store(base, frame + WEIGHT, weight)
+        put_stamps(base, frame, above, match)
+        store(base, frame + BOUND, bound)
+        store(base, frame + VISITED, visited)
+        store(base, frame + PATH, load(base, above + PATH))
+        if not _choose(base, join, frame, depth, load(base, own + FIXED)):
+            return False
+    return True
+
+
+@kernel
+def _merge(base, source, row, target, bound):
+    """Write an input's row into the row that is put together: the join columns bound now, or -1 if they differ."""
+    place = load(base, source + JOINED_AT)
+    for _ in range(load(base, source + JOINED)):
+        value, at, bit = load(base, row + load(base, place)), target + load(base, place + 1), load(base, place + 2)
+        place += 3
+        if bound & bit != 0:
+            if value != 0 and value != load(base, at):
+                return -1
+        else:
+            store(base, at, value)
+            if value != 0:
+                bound |= bit
+    place = load(base, source + PLAIN_AT)
+    for _ in range(load(base, source + PLAIN)):
+        store(base, target + load(base, place + 1), load(base, row + load(base, place)))
+        place += 2
+    return bound
+
+
+@kernel
+def _choose(base, join, frame, depth, fixed):
+    """Set the frame on the input with the fewest matches: those that share a bound column first (JWS Alg. 5).
+
+    Without any match nothing can come of it: the frame has none left.  So the input chosen the last time is asked
+    first: where one input filters most rows out, the others' counters are not even read.  False if the arena is full.
+    """
+    row, bound, visited = load(base, join + ROW), load(base, frame + BOUND), load(base, frame + VISITED)
+    inputs = load(base, join + INPUTS)
+    if depth + 2 < inputs and fixed == 0:
+        _expect_all(base, join, row, bound, visited)
+    fewest, chosen, chosen_entry, chosen_link = FULL, -1, 0, 0
+    start = load(base, frame + PROBED)
+    for turn in range(start, start + inputs):
+        number = turn if turn < inputs else turn - inputs
+        if visited & (1 << number) != 0 or (fixed != 0 and (fixed >> (4 * depth)) & 15 != number + 1):
+            continue
+        other = load(base, join + INPUT + number)
+        buffer = load(base, other + BUFFER)
+        count, entry, link = load(base, buffer + ROWS), 0, 0
+        if count != 0:
+            if load(base, other + SHARED) & bound == 0:
+                count |= _CROSS
+            else:
+                place = load(base, other + PROBES_AT)
+                for _ in range(load(base, other + PROBES)):
+                    if load(base, place + 1) & ~bound == 0:
+                        index = load(base, place)
+                        entry = probe(base, buffer, index, row, load(base, place + 2))
+                        if entry != 0:
+                            count, link = load(base, entry + COUNT), load(base, index + LINK)
+                        break
+                    place += 3
+        if chosen < 0 or count < fewest:
+            fewest, chosen, chosen_entry, chosen_link = count, number, entry, link
+            if count == 0:
+                break
+    path = load(base, frame + PATH) | ((chosen + 1) << (4 * (depth + 1)))
+    store(base, frame + PATH, path)
+    store(base, frame + PROBED, chosen)
+    if chosen_entry != 0:
+        store(base, frame + LEFT, fewest)
+        store(base, frame + POSITION, load(base, chosen_entry + HEAD) - 1)
+        store(base, frame + FOLLOW, chosen_link)
+    else:
+        buffer = load(base, load(base, join + INPUT + chosen) + BUFFER)
+        store(base, frame + LEFT, load(base, buffer + NEXT) - load(base, buffer + FIRST) if fewest != 0 else 0)
+        store(base, frame + POSITION, load(base, buffer + FIRST))
+        store(base, frame + FOLLOW, 0)
+    return (fewest != 0 and depth + 2 < inputs) or _count_order(base, join, path)
+
+
+@kernel
+def _expect_all(base, join, row, bound, visited):
+    """Have the counters that will be compared brought near, all at once."""
+    for number in range(load(base, join + INPUTS)):
+        other = load(base, join + INPUT + number)
+        place = load(base, other + PROBES_AT)
+        for _ in range(load(base, other + PROBES) if visited & (1 << number) == 0 else 0):
+            if load(base, place + 1) & ~bound == 0:
+                if load(base, load(base, place) + TABLE) != 0:
+                    expect(base, load(base, place), row, load(base, place + 2))
+                break
+            place += 3
+
+
+@kernel
+def _count_order(base, join, path):
+    """Count an order that is complete, or that ends here: False if the arena is full."""
+    if load(base, join + ORDER) != path:
+        if load(base, join + ORDER) != 0 and (
+            count_key(base, load(base, join + ORDERS), join + ORDER, load(base, join + REPEATED)) == FULL
+        ):
+            return False
+        store(base, join + ORDER, path)
+        store(base, join + REPEATED, 0)
+    store(base, join + REPEATED, load(base, join + REPEATED) + 1)
+    return True
+
+
+@kernel
+def _passes(base, filters, row, before, after):
+    """Whether the filters hold whose inputs have been visited now and had not been before."""
+    for number in range(load(base, filters)):
+        needed = load(base, filters + 1 + 2 * number)
+        if (
+            needed & ~after == 0
+            and needed & ~before != 0
+            and not residual(base, load(base, filters + 2 + 2 * number), row)
+        ):
+            return False
+    return True

@@ -1,0 +1,323 @@
+"""The machine: runs the program of a query for one tick after the other, over a block of elements at a time.
+
+A query is a *pipeline*: windows that elements arrive at, operators in an order in which each comes after those it
+reads from, and what becomes of the result.  One call of `run` works off many elements; it comes back early only where
+an operator needs an answer from Python, and goes on at the same place.
+
+    word   of a pipeline
+    0      operators, 1 place of pairs (kind, place)
+    2      windows, 3 place of triples (stream, window, number of its slide or -1)
+    4      slides, 5 place of pairs (slide, last boundary closed)
+    6      queues, 7 place of them: emptied after each tick
+    8      queue of the solutions' changes
+    9      queue of the results: weight, the tick's time and number, columns, stamps of the newest element
+    10     how results are made: CHANGES of each tick, or WHOLE, all solutions whenever they are asked for
+    11     table of the solutions (columns and stamps to weight), for WHOLE
+    12     ticks so far
+    13     operator to go on with, -1 between ticks
+    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent whenever a window changed
+    15     table to add the changes of one tick up in
+    16     time of the tick
+    17     something has changed, so that the whole is to be sent
+    18     the element of the block to be worked off next
+    19     time of the last event, NEVER before the first
+    20     the last boundary that was closed since then, or NEVER
+
+    word   of a block of elements
+    0      elements
+    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset), first
+           triple, triples
+    2      place of the triples
+    3      start of the boundaries
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cqels.kernels.distinct import step_distinct
+from cqels.kernels.jit import address_of, kernel
+from cqels.kernels.join import step_join
+from cqels.kernels.memory import call, load, store
+from cqels.kernels.negation import step_negation
+from cqels.kernels.rows import (
+    COLUMNS,
+    COUNT,
+    NEVER,
+    NUMBER,
+    TIME,
+    WEIGHT,
+    WIDTH,
+    add_row,
+    clear,
+    row_at,
+)
+from cqels.kernels.select import extend_step, filter_step
+from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
+from cqels.kernels.union import step_union
+from cqels.kernels.window import ENTERED, LEFT, advance, arrive, match_rows
+
+MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP = range(8)
+OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
+SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY = range(8, 21)
+PIPELINE_WORDS = 21
+CHANGES, WHOLE = 0, 1
+CLOSING, ALWAYS_SENT = 1, 2
+ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
+BLOCK_WORDS = 4
+HEARTBEAT, UPDATE = -1, -2
+ELEMENT_WORDS = 5
+DONE, NEED_CALL, FULL = 0, 1, 2
+
+
+def _match(base, operator, now):
+    done = match_rows(base, load(base, operator), load(base, operator + 1), load(base, operator + 2))
+    return DONE if done else FULL
+
+
+def _join(base, operator, now):
+    return DONE if step_join(base, operator) else FULL
+
+
+def _negation(base, operator, now):
+    return DONE if step_negation(base, operator) else FULL
+
+
+def _distinct(base, operator, now):
+    return DONE if step_distinct(base, operator) else FULL
+
+
+def _union(base, operator, now):
+    return DONE if step_union(base, operator) else FULL
+
+
+def _filter(base, operator, now):
+    return filter_step(base, operator, now)
+
+
+def _extend(base, operator, now):
+    return extend_step(base, operator, now)
+
+
+_STEPS = {
+    MATCH: _match,
+    JOIN: _join,
+    NEGATION: _negation,
+    DISTINCT: _distinct,
+    UNION: _union,
+    FILTER: _filter,
+    EXTEND: _extend,
+}
+
+
+class Steps:
+    """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros(GROUP + 1, dtype=np.int64)
+        self.address: int = self._table.ctypes.data
+
+    def need(self, kind: int) -> None:
+        if self._table[kind] != 0:
+            return
+        if kind == GROUP:
+            from cqels.kernels.grouping_step import group
+
+            self._table[kind] = address_of(group)
+        else:
+            self._table[kind] = address_of(_STEPS[kind])
+
+
+@kernel
+def run(base, pipeline, block, steps):
+    """Work off the elements of a block: DONE, NEED_CALL (answer and call again) or FULL.
+
+    `steps` is the address of a table of the operators' steps, by their kinds (`Steps`).
+    """
+    while True:
+        if load(base, pipeline + AT) >= 0:
+            status = _tick(base, pipeline, steps)
+            if status != DONE:
+                return status
+        number = load(base, pipeline + NEXT)
+        if number == load(base, block + ELEMENTS):
+            return DONE
+        element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
+        time = load(base, element)
+        if _close_boundary(base, pipeline, load(base, block + START), time):
+            continue
+        store(base, pipeline + LAST, time)
+        store(base, pipeline + NEXT, number + 1)
+        stream = load(base, element + 2)
+        if stream >= 0:
+            read = False
+            for place in range(load(base, pipeline + WINDOWS)):
+                window = load(base, pipeline + WINDOWS_AT) + 3 * place
+                if load(base, window) == stream:
+                    read = True
+                    triples = load(base, element + 4)
+                    for triple in range(triples):
+                        at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
+                        if not arrive(
+                            base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
+                        ):
+                            return FULL
+            if not read:
+                continue
+        if load(base, pipeline + FLAGS) & CLOSING and load(base, pipeline + SLIDES) > 0:
+            continue
+        _begin(base, pipeline, time)
+
+
+@kernel
+def _begin(base, pipeline, time):
+    """A tick begins: its first step is that of the windows."""
+    store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
+    store(base, pipeline + NOW, time)
+    store(base, pipeline + AT, 0)
+
+
+@kernel
+def _close_boundary(base, pipeline, start, before):
+    """Begin the tick of the first boundary that time has reached and not passed before; False if there is none."""
+    after = load(base, pipeline + LAST)
+    if after == NEVER or load(base, pipeline + SLIDES) == 0:
+        return False
+    done = load(base, pipeline + BOUNDARY)
+    first = before
+    for place in range(load(base, pipeline + SLIDES)):
+        slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * place)
+        least = after if done == NEVER else done + 1
+        boundary = start + -((start - least) // slide) * slide
+        first = min(first, boundary)
+    if first >= before:
+        store(base, pipeline + BOUNDARY, NEVER)
+        return False
+    store(base, pipeline + BOUNDARY, first)
+    for place in range(load(base, pipeline + SLIDES)):
+        at = load(base, pipeline + SLIDES_AT) + 2 * place
+        if (first - start) % load(base, at) == 0:
+            store(base, at + 1, first)
+    _begin(base, pipeline, first)
+    return True
+
+
+@kernel
+def _tick(base, pipeline, steps):
+    at = load(base, pipeline + AT)
+    now = load(base, pipeline + NOW)
+    if at == 0:
+        status = _advance_all(base, pipeline, now)
+        if status != DONE:
+            return status
+        at = 1
+        store(base, pipeline + AT, 1)
+    while at <= load(base, pipeline + OPERATORS):
+        operator = load(base, pipeline + OPERATORS_AT) + 2 * (at - 1)
+        status = call(load(steps, load(base, operator)), base, load(base, operator + 1), now)
+        if status != DONE:
+            return status
+        at += 1
+        store(base, pipeline + AT, at)
+    if not _send(base, pipeline):
+        return FULL
+    for number in range(load(base, pipeline + QUEUES)):
+        clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
+    store(base, pipeline + AT, -1)
+    return DONE
+
+
+@kernel
+def _advance_all(base, pipeline, now):
+    changed = False
+    filled = False
+    for place in range(load(base, pipeline + WINDOWS)):
+        entry = load(base, pipeline + WINDOWS_AT) + 3 * place
+        window, slide = load(base, entry + 1), load(base, entry + 2)
+        closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
+        left, entered = load(base, window + LEFT), load(base, window + ENTERED)
+        if not advance(base, window, now, closed):
+            return FULL
+        changed = changed or left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
+        filled = filled or load(base, window + ENTERED) > load(base, window + LEFT)
+    pending = changed or load(base, pipeline + PENDING) != 0
+    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
+        pending = filled and (pending or load(base, pipeline + SLIDES) > 0)
+    store(base, pipeline + PENDING, 1 if pending else 0)
+    return DONE
+
+
+@kernel
+def _send(base, pipeline):
+    """What becomes of the changes of the tick's solutions: False if the arena is full."""
+    pending = load(base, pipeline + PENDING) != 0
+    store(base, pipeline + PENDING, 0)
+    if load(base, pipeline + EMIT) == CHANGES:
+        return _add_up(base, pipeline, load(base, pipeline + SUM), COLUMNS) and _send_changes(base, pipeline)
+    if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):
+        return False
+    moved = load(base, load(base, pipeline + SOLUTIONS) + COUNT) > 0
+    return _send_whole(base, pipeline) if (pending if load(base, pipeline + FLAGS) & ALWAYS_SENT else moved) else True
+
+
+@kernel
+def _add_up(base, pipeline, table, skip):
+    """Add the weights of the solutions' changes to a table of what is in their rows from `skip` on."""
+    solutions = load(base, pipeline + SOLUTIONS)
+    for number in range(load(base, solutions + COUNT)):
+        row = row_at(base, solutions, number)
+        entry = put(base, table, row + skip)
+        if entry == 0:
+            return False
+        weight = load(base, entry) + load(base, row + WEIGHT)
+        store(base, entry, weight)
+        if weight == 0:
+            remove(base, table, entry)
+    return True
+
+
+@kernel
+def _send_changes(base, pipeline):
+    """Every solution whose number changed becomes a result; the table they were added up in is empty again."""
+    solutions, table = load(base, pipeline + SOLUTIONS), load(base, pipeline + SUM)
+    for number in range(load(base, solutions + COUNT)):
+        columns = row_at(base, solutions, number) + COLUMNS
+        entry = find(base, table, columns)
+        if entry != 0:
+            if not _result(base, pipeline, load(base, entry), columns, 0):
+                return False
+            remove(base, table, entry)
+    return True
+
+
+@kernel
+def _send_whole(base, pipeline):
+    """A result of weight 0 that says that a whole follows, then every solution with its stamps."""
+    if not _result(base, pipeline, 0, 0, 0):
+        return False
+    table = load(base, pipeline + KNOWN)
+    for slot in range(load(base, table + ROOM)):
+        entry = entry_at(base, table, slot)
+        if entry != 0:
+            key = key_of(base, table, entry)
+            if not _result(base, pipeline, load(base, entry), key + COLUMNS - TIME, key):
+                return False
+    return True
+
+
+@kernel
+def _result(base, pipeline, weight, columns, stamps):
+    """One result; its stamps, if it has any, come behind its columns."""
+    results = load(base, pipeline + RESULTS)
+    row = add_row(base, results)
+    if row == 0:
+        return False
+    width = load(base, load(base, pipeline + SOLUTIONS) + WIDTH) - COLUMNS
+    store(base, row + WEIGHT, weight)
+    store(base, row + TIME, load(base, pipeline + NOW))
+    store(base, row + NUMBER, load(base, pipeline + TICKS))
+    for word in range(width):
+        store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
+    store(base, row + COLUMNS + width, load(base, stamps) if stamps != 0 else NEVER)
+    store(base, row + COLUMNS + width + 1, load(base, stamps + 1) if stamps != 0 else -1)
+    return True

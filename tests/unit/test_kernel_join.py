@@ -1,0 +1,540 @@
+"""The join family against naive recomputation: after every step the sum of what came out is the bag computed anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cqels.kernels import buffers, index, join, negation
+from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring, probe, row_of
+from cqels.kernels.distinct import make_distinct, step_distinct
+from cqels.kernels.join import Input, make_join, read_orders, set_order, step_join
+from cqels.kernels.memory import Arena
+from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN, make_negation, step_negation
+from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, WIDTH, add_row, clear, make_queue, row_at
+from cqels.kernels.union import make_project, make_union, step_union
+
+SIZE = 1 << 24
+Row = tuple[int, ...]
+"""Time, number, oldest, columns: a row without its weight."""
+Bag = Counter[Row]
+NO_ELEMENT = (NEVER, -1, ALWAYS)
+
+
+# --- plain Python: what must come out
+
+
+def joined_stamps(one: Row, other: Row) -> Row:
+    return (*max(one[:2], other[:2]), min(one[2], other[2]))
+
+
+def compatible(one: dict[int, int], other: dict[int, int]) -> bool:
+    return all(one[column] == other[column] for column in one.keys() & other.keys())
+
+
+def bound(row: Row, columns: Iterable[int]) -> dict[int, int]:
+    return {column: value for column, value in zip(columns, row[3:], strict=True) if value != 0 and column >= 0}
+
+
+def naive_join(bags: list[Bag], columns: list[tuple[int, ...]], width: int) -> Bag:
+    found: Bag = Counter({(*NO_ELEMENT, *(0,) * width): 1})
+    for bag, mapping in zip(bags, columns, strict=True):
+        before, found = found, Counter()
+        for (partial, weight), (row, times) in product(before.items(), bag.items()):
+            solution = bound(partial, range(width))
+            if all(
+                value == 0 or solution.setdefault(at, value) == value
+                for at, value in zip(mapping, row[3:], strict=True)
+            ):
+                values = (solution.get(column, 0) for column in range(width))
+                found[(*joined_stamps(partial, row), *values)] += weight * times
+    return found
+
+
+def naive_negation(mode: int, left: Bag, right: Bag, columns: tuple[int, ...], width: int, out: int) -> Bag:
+    found: Bag = Counter()
+    for row, times in left.items():
+        solution = bound(row, range(width))
+        matches = []
+        for other, weight in right.items():
+            more = bound(other, columns)
+            if compatible(solution, more) and (mode != MINUS or solution.keys() & more.keys()):
+                matches.append((other, weight, solution | more))
+        if mode == LEFT_JOIN:
+            for other, weight, merged in matches:
+                stamps = joined_stamps(row, other)
+                found[(*stamps, *(merged.get(column, 0) for column in range(out)))] += times * weight
+            if not matches:
+                found[row + (0,) * (out - width)] += times
+        elif bool(matches) == (mode == SEMI_JOIN):
+            found[row] += times
+    return found
+
+
+def naive_distinct(bag: Bag, freshness: bool) -> Bag:
+    newest: dict[Row, Row] = {}
+    for row in bag:
+        newest[row[3:]] = max(newest.get(row[3:], row[:3]), row[:3]) if freshness else NO_ELEMENT
+    return Counter({stamps + columns: 1 for columns, stamps in newest.items()})
+
+
+# --- the operators under test
+
+
+@dataclass
+class Harness:
+    """An operator with its queues in an arena, and the bags that have gone in and come out."""
+
+    widths: list[int]
+    out_width: int
+    build: Callable[[Arena, list[int], int], int]
+    step: Callable[[int, int], bool]
+    arena: Arena = field(default_factory=lambda: Arena(size=SIZE))
+
+    def __post_init__(self) -> None:
+        self.queues = [int(make_queue(self.arena.base, width)) for width in self.widths]
+        self.out = int(make_queue(self.arena.base, self.out_width))
+        self.operator = self.build(self.arena, self.queues, self.out)
+        self.bags: list[Bag] = [Counter() for _ in self.widths]
+        self.sum: Bag = Counter()
+
+    def tick(self, changes: list[tuple[int, int, Row]]) -> list[Row]:
+        for queue in [*self.queues, self.out]:
+            clear(self.arena.base, queue)
+        for number, weight, row in changes:
+            push(self.arena, self.queues[number], weight, row)
+            self.bags[number][row] += weight
+            if self.bags[number][row] == 0:
+                del self.bags[number][row]
+        assert self.step(self.arena.base, self.operator)
+        return pull(self.arena, self.out)
+
+    def follow(self, out: list[Row]) -> Bag:
+        for weight, *row in out:
+            self.sum[tuple(row)] += weight
+        return Counter({row: weight for row, weight in self.sum.items() if weight != 0})
+
+    def moved(self) -> Harness:
+        """The same operator in another arena, from a snapshot."""
+        other = Harness.__new__(Harness)
+        other.__dict__.update(self.__dict__)
+        other.arena = Arena(size=2 * SIZE)
+        other.arena.restore(self.arena.snapshot())
+        other.bags, other.sum = [Counter(bag) for bag in self.bags], Counter(self.sum)
+        return other
+
+
+def push(arena: Arena, queue: int, weight: int, row: Row) -> None:
+    place = int(add_row(arena.base, queue))
+    arena.words[place : place + 1 + len(row)] = (weight, *row)
+
+
+def pull(arena: Arena, queue: int) -> list[Row]:
+    width = int(arena.words[queue + WIDTH])
+    places = [int(row_at(arena.base, queue, number)) for number in range(int(arena.words[queue + COUNT]))]
+    return [tuple(int(word) for word in arena.array(place, width)) for place in places]
+
+
+@st.composite
+def histories(
+    draw: st.DrawFn, widths: list[int], nullable: list[set[int]], *, fifo: bool = False, values: int = 3
+) -> Any:
+    """Ticks of changes: rows come, often twice, and rows that are there go."""
+    present: list[list[Row]] = [[] for _ in widths]
+    ticks: list[list[tuple[int, int, Row]]] = []
+    clock = 0
+    for _ in range(draw(st.integers(1, 12))):
+        changes: list[tuple[int, int, Row]] = []
+        for _ in range(draw(st.integers(0, 5))):
+            clock += draw(st.integers(0, 1))
+            number = draw(st.integers(0, len(widths) - 1))
+            rows = present[number]
+            if rows and draw(st.integers(0, 2)) == 0:
+                row = rows.pop(0 if fifo else draw(st.integers(0, len(rows) - 1)))
+                changes.append((number, -1, row))
+            else:
+                columns = (
+                    draw(st.integers(0 if column in nullable[number] else 1, values))
+                    for column in range(widths[number])
+                )
+                row = (clock, draw(st.integers(0, 1)), clock - draw(st.integers(0, 1)), *columns)
+                rows.append(row)
+                changes.append((number, 1, row))
+        ticks.append(changes)
+    return ticks
+
+
+def many(widths: list[int], nullable: list[set[int]], *, fifo: bool = False) -> Any:
+    """A history with enough rows for indexes to be made, to grow, and to be asked."""
+    random = Random(1)
+    present: list[list[Row]] = [[] for _ in widths]
+    ticks: list[list[tuple[int, int, Row]]] = []
+    for clock in range(12):
+        changes: list[tuple[int, int, Row]] = []
+        for _ in range(12 * len(widths)):
+            number = random.randrange(len(widths))
+            rows = present[number]
+            if len(rows) > 20 and random.random() < 0.6:
+                changes.append((number, -1, rows.pop(0 if fifo else random.randrange(len(rows)))))
+            else:
+                values = (
+                    0 if at in nullable[number] and random.random() < 0.2 else random.randint(1, 9)
+                    for at in range(widths[number])
+                )
+                rows.append((clock, random.randrange(9), clock - random.randrange(2), *values))
+                changes.append((number, 1, rows[-1]))
+        ticks.append(changes)
+    return ticks
+
+
+def tables(arena: Arena, *places: int) -> list[bool]:
+    """Of all indexes of some buffers, whether they have a table."""
+    found = []
+    for buffer in places:
+        at = int(arena.words[buffer + buffers.INDEXES])
+        while at != 0:
+            found.append(bool(arena.words[at + index.TABLE]))
+            at = int(arena.words[at + index.FOLLOWING])
+    return found
+
+
+def check(harness: Harness, ticks: Any, expected: Callable[[list[Bag]], Bag]) -> Harness:
+    """Law: after every tick the sum of the output changes is the operator applied to the sum of the input changes."""
+    other = None
+    for number, changes in enumerate(ticks):
+        if number == len(ticks) // 2:
+            other = harness.moved()
+        out = harness.tick(changes)
+        assert harness.follow(out) == expected(harness.bags)
+        if other is not None:
+            assert other.tick(changes) == out
+    return harness
+
+
+def join_harness(
+    columns: list[tuple[int, ...]], nullable: list[set[int]], kinds: list[str], *, scan: bool = False
+) -> Harness:
+    def build(arena: Arena, queues: list[int], out: int) -> int:
+        make = {"ring": make_ring, "bag": make_bag}
+        inputs = [
+            Input(make[kind](arena, len(own), room=1), own, queue, frozenset(empty))
+            for kind, own, queue, empty in zip(kinds, columns, queues, nullable, strict=True)
+        ]
+        return make_join(arena, out, inputs)
+
+    width = 1 + max(column for own in columns for column in own)
+    return Harness([len(own) for own in columns], width, build, step_join)
+
+
+SHAPES: dict[str, tuple[list[tuple[int, ...]], list[set[int]]]] = {
+    "two": ([(0, 1), (1, 2)], [set(), set()]),
+    "star": ([(0, 1), (0, 2), (0, 3)], [set(), set(), set()]),
+    "chain": ([(0, 1), (1, 2), (2, 3)], [set(), set(), set()]),
+    "cycle of four": ([(0, 1), (1, 2), (2, 3), (3, 0)], [set(), set(), set(), set()]),
+    "clique of five": ([(0, 1), (1, 2), (2, 0), (0, 3), (1, 3)], [set()] * 5),
+    "cross product": ([(0,), (1,), (0, 2)], [set(), set(), set()]),
+    "two keys": ([(0, 1, 2), (1, 0, 3)], [set(), set()]),
+    "same column twice": ([(0, 0, 1), (1, 0)], [set(), set()]),
+    "nullable": ([(0, 1), (1, 2), (0, 2)], [{1}, {0, 1}, set()]),
+    "nullable on one side": ([(0, 1), (1, 2)], [{1}, set()]),
+    "nothing certain": ([(0, 1), (0, 1), (1,)], [{0, 1}, {0, 1}, {0}]),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["ring", "bag"])
+@settings(max_examples=10)
+@given(data=st.data())
+def test_join(shape: str, kind: str, data: st.DataObject) -> None:
+    columns, nullable = SHAPES[shape]
+    ticks = data.draw(histories([len(own) for own in columns], nullable, fifo=kind == "ring"))
+    harness = join_harness(columns, nullable, [kind] * len(columns))
+    width = harness.out_width
+    check(harness, ticks, lambda bags: naive_join(bags, columns, width))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ["ring", "bag"])
+def test_join_through_indexes(shape: str, kind: str) -> None:
+    columns, nullable = SHAPES[shape]
+    harness = join_harness(columns, nullable, [kind] * len(columns))
+    ticks = many([len(own) for own in columns], nullable, fifo=kind == "ring")
+    check(harness, ticks, lambda bags: naive_join(bags, columns, harness.out_width))
+    places = [int(harness.arena.words[harness.operator + join.INPUT + number]) for number in range(len(columns))]
+    found = tables(harness.arena, *(int(harness.arena.words[place + join.BUFFER]) for place in places))
+    assert any(found) == (shape != "nothing certain")
+
+
+@settings(max_examples=10)
+@given(data=st.data())
+def test_a_ring_lets_rows_go_out_of_turn(data: st.DataObject) -> None:
+    columns, nullable = SHAPES["chain"]
+    ticks = data.draw(histories([2, 2, 2], nullable))
+    check(join_harness(columns, nullable, ["ring", "bag", "ring"]), ticks, lambda bags: naive_join(bags, columns, 4))
+
+
+LEFT_SHAPES: dict[str, tuple[int, tuple[int, ...], set[int], set[int]]] = {
+    "one column": (2, (1, 2), set(), set()),
+    "two columns": (2, (1, 0, 2), set(), set()),
+    "left nullable": (2, (1, 2), {1}, set()),
+    "right nullable": (2, (1, 0, 2), set(), {0}),
+    "both nullable": (2, (1, 0, 2), {0, 1}, {0, 1, 2}),
+    "nothing shared": (1, (1,), set(), set()),
+    "dropped column": (2, (-1, 0, 2), {1}, set()),
+}
+
+
+def negation_harness(shape: str, mode: int) -> tuple[Harness, Callable[[list[Bag]], Bag]]:
+    width, columns, left_nullable, right_nullable = LEFT_SHAPES[shape]
+    out_width = max(width, *(column + 1 for column in columns)) if mode == LEFT_JOIN else width
+
+    def build(arena: Arena, queues: list[int], out: int) -> int:
+        nullable = {"left_nullable": left_nullable, "right_nullable": right_nullable}
+        return make_negation(arena, mode, out, queues[0], queues[1], columns, room=1, **nullable)
+
+    harness = Harness([width, len(columns)], out_width, build, step_negation)
+    return harness, lambda bags: naive_negation(mode, bags[0], bags[1], columns, width, out_width)
+
+
+@pytest.mark.parametrize("shape", LEFT_SHAPES)
+@pytest.mark.parametrize("mode", [LEFT_JOIN, SEMI_JOIN, ANTI_JOIN, MINUS])
+@settings(max_examples=10)
+@given(data=st.data())
+def test_negation(shape: str, mode: int, data: st.DataObject) -> None:
+    harness, expected = negation_harness(shape, mode)
+    check(harness, data.draw(histories(harness.widths, list(LEFT_SHAPES[shape][2:]))), expected)
+
+
+@pytest.mark.parametrize("shape", LEFT_SHAPES)
+@pytest.mark.parametrize("mode", [LEFT_JOIN, SEMI_JOIN, ANTI_JOIN, MINUS])
+def test_negation_through_indexes(shape: str, mode: int) -> None:
+    harness, expected = negation_harness(shape, mode)
+    check(harness, many(harness.widths, list(LEFT_SHAPES[shape][2:])), expected)
+    words = harness.arena.words
+    bags = [int(words[harness.operator + at]) for at in (negation.LEFT_BAG, negation.RIGHT_BAG)]
+    assert any(tables(harness.arena, *bags)) == (shape not in {"both nullable", "nothing shared"})
+
+
+@pytest.mark.parametrize("freshness", [False, True])
+@pytest.mark.parametrize("width", [0, 1, 3])
+@settings(max_examples=10)
+@given(data=st.data())
+def test_distinct(freshness: bool, width: int, data: st.DataObject) -> None:
+    ticks = data.draw(histories([width], [{0}], values=2))
+    harness = Harness(
+        [width],
+        width,
+        lambda arena, queues, out: make_distinct(arena, out, queues[0], freshness=freshness),
+        step_distinct,
+    )
+    check(harness, ticks, lambda bags: naive_distinct(bags[0], freshness))
+
+
+@pytest.mark.parametrize("freshness", [False, True])
+def test_distinct_of_many(freshness: bool) -> None:
+    harness = Harness(
+        [1], 1, lambda arena, queues, out: make_distinct(arena, out, queues[0], freshness=freshness), step_distinct
+    )
+    check(harness, many([1], [{0}]) * 2, lambda bags: naive_distinct(bags[0], freshness))
+
+
+@settings(max_examples=10)
+@given(ticks=histories([2, 1], [{0}, set()]))
+def test_union(ticks: Any) -> None:
+    columns = [(2, 0), (1,)]
+    harness = Harness(
+        [2, 1],
+        3,
+        lambda arena, queues, out: make_union(arena, out, list(zip(queues, columns, strict=True))),
+        step_union,
+    )
+
+    def expected(bags: list[Bag]) -> Bag:
+        found: Bag = Counter()
+        for bag, mapping in zip(bags, columns, strict=True):
+            for row, weight in bag.items():
+                solution = dict(zip(mapping, row[3:], strict=True))
+                found[(*row[:3], *(solution.get(column, 0) for column in range(3)))] += weight
+        return found
+
+    check(harness, ticks, expected)
+
+
+def test_project() -> None:
+    harness = Harness([3], 3, lambda arena, queues, out: make_project(arena, out, queues[0], [2, -1, 2]), step_union)
+    assert harness.tick([(0, 1, (5, 6, 5, 10, 11, 12)), (0, -1, (5, 6, 5, 10, 11, 13))]) == [
+        (1, 5, 6, 5, 12, 0, 12),
+        (-1, 5, 6, 5, 13, 0, 13),
+    ]
+
+
+# --- more rows than a random history has: growth, shrinking, indexes that come and go
+
+
+def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]:
+    scratch = arena.take(COLUMNS + 8)
+    arena.words[scratch : scratch + len(key)] = key
+    offsets = arena.take(8)
+    arena.words[offsets : offsets + len(key)] = range(len(key))
+    entry = int(probe(arena.base, buffer, found, scratch, offsets))
+    assert entry != 0
+    position = int(arena.words[entry + index.HEAD]) - 1
+    rows: Counter[Row] = Counter()
+    for _ in range(int(arena.words[entry + index.COUNT])):
+        place = int(row_of(arena.base, buffer, position))
+        words = [int(word) for word in arena.array(place, int(arena.words[buffer + buffers.WIDTH]))]
+        rows[tuple(words[1:])] += words[0]
+        position = int(arena.words[place + int(arena.words[found + index.LINK])])
+    return +rows
+
+
+@pytest.mark.parametrize("kind", ["ring", "bag"])
+def test_a_buffer_through_growth_and_shrinking(kind: str) -> None:
+    arena = Arena(size=SIZE)
+    buffer = make_ring(arena, 3, room=1) if kind == "ring" else make_bag(arena, 3, room=1)
+    queue = int(make_queue(arena.base, 3))
+    by_one, by_two = add_index(arena, buffer, [1]), add_index(arena, buffer, [0, 2])
+    assert add_index(arena, buffer, [2, 0]) == by_two
+    rows: list[Row] = []
+
+    def apply(weight: int, row: Row) -> None:
+        clear(arena.base, queue)
+        push(arena, queue, weight, row)
+        assert change(arena.base, buffer, row_at(arena.base, queue, 0)) != -2
+
+    for round_, (arriving, leaving) in enumerate([(600, 0), (500, 1000), (300, 390), (900, 850)]):
+        for number in range(arriving):
+            rows.append((number, round_, number, 1 + number % 3, 1 + number % 7, 1 + number % 50))
+            apply(1, rows[-1])
+        late = add_index(arena, buffer, [2])
+        for row in rows[:leaving]:
+            apply(-1, row)
+        del rows[:leaving]
+        if len(rows) > buffers.SCAN:
+            assert rows_of_key(arena, buffer, by_one, (4,)) == Counter(row for row in rows if row[4] == 4)
+            assert rows_of_key(arena, buffer, by_two, (2, 9)) == Counter(row for row in rows if row[3::2] == (2, 9))
+            assert rows_of_key(arena, buffer, late, (50,)) == Counter(row for row in rows if row[5] == 50)
+    assert arena.words[buffer + buffers.ROWS] == len(rows)
+    assert arena.words[buffer + buffers.MISSED] == 0
+    assert arena.words[buffer + buffers.ROOM] <= 1024
+
+
+def test_an_index_goes_when_no_one_asks() -> None:
+    arena = Arena(size=SIZE)
+    ring = make_ring(arena, 1)
+    queue = int(make_queue(arena.base, 1))
+    found = add_index(arena, ring, [0])
+    push(arena, queue, 1, (0, 0, 0, 7))
+    row = row_at(arena.base, queue, 0)
+    for _ in range(20):
+        change(arena.base, ring, row)
+    assert arena.words[found + index.TABLE] == 0
+    assert rows_of_key(arena, ring, found, (7,)) == Counter({(0, 0, 0, 7): 20})
+    assert arena.words[found + index.TABLE] != 0
+    for _ in range(1000):
+        change(arena.base, ring, row)
+        evict(arena.base, ring)
+    assert arena.words[found + index.TABLE] == 0
+    assert rows_of_key(arena, ring, found, (7,)) == Counter({(0, 0, 0, 7): 20})
+
+
+def test_keys_that_never_come_back_do_not_fill_the_table() -> None:
+    arena = Arena(size=SIZE)
+    ring = make_ring(arena, 1)
+    queue = int(make_queue(arena.base, 1))
+    found = add_index(arena, ring, [0])
+    for number in range(20_000):
+        clear(arena.base, queue)
+        push(arena, queue, 1, (number, 0, 0, number + 1))
+        change(arena.base, ring, row_at(arena.base, queue, 0))
+        if number >= 100:
+            evict(arena.base, ring)
+            if number % 50 == 0:
+                assert rows_of_key(arena, ring, found, (number,)).total() == 1
+    assert arena.words[found + index.LAST] < 1024
+
+
+def test_a_row_not_in_a_ring_is_counted() -> None:
+    arena = Arena(size=SIZE)
+    ring = make_ring(arena, 1)
+    queue = int(make_queue(arena.base, 1))
+    push(arena, queue, -2, (0, 0, 0, 7))
+    assert change(arena.base, ring, row_at(arena.base, queue, 0)) == -1
+    assert arena.words[ring + buffers.MISSED] == 2
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_a_bag_takes_changes_in_any_order(data: st.DataObject) -> None:
+    """A row taken back before it comes: the sum is right at the end of the step."""
+    columns, nullable = SHAPES["chain"]
+    ticks = [list(reversed(changes)) for changes in data.draw(histories([2, 2, 2], nullable))]
+    check(join_harness(columns, nullable, ["bag"] * 3), ticks, lambda bags: naive_join(bags, columns, 4))
+    halves = data.draw(histories([2, 2], [set(), set()]))
+    for mode in (LEFT_JOIN, ANTI_JOIN):
+        harness = Harness(
+            [2, 2],
+            3 if mode == LEFT_JOIN else 2,
+            lambda arena, queues, out, mode=mode: make_negation(arena, mode, out, *queues, (1, 2)),  # type: ignore[misc]
+            step_negation,
+        )
+        width = harness.out_width
+        check(
+            harness,
+            [list(reversed(changes)) for changes in halves],
+            lambda bags, mode=mode, width=width: naive_negation(mode, bags[0], bags[1], (1, 2), 2, width),  # type: ignore[misc]
+        )
+
+
+def test_orders_follow_the_counters() -> None:
+    """A row of the first input asks the input with fewer matches first; the order of each row is counted."""
+    harness = join_harness([(0, 1), (0, 2), (0, 3)], [set()] * 3, ["ring"] * 3)
+    many = [(1, 1, (number, 0, number, 1 + number % 2, 10 + number)) for number in range(40)]
+    few = [(2, 1, (number, 1, number, 2 - number % 2, 10 + number)) for number in range(10)]
+    harness.tick(many + few)
+    before = read_orders(harness.arena, harness.operator)
+    harness.tick([(0, 1, (50, 0, 50, 1, 5))])
+    after = read_orders(harness.arena, harness.operator)
+    assert len(pull(harness.arena, harness.out)) == 20 * 5
+    # the order is known when the last input is chosen: once for each match in the second
+    assert {order: count - before.get(order, 0) for order, count in after.items()}[(0, 2, 1)] == 5
+    set_order(harness.arena, harness.operator, 0, [1, 2])
+    harness.tick([(0, 1, (51, 0, 51, 1, 5))])
+    assert read_orders(harness.arena, harness.operator)[(0, 1, 2)] == 20
+
+
+def test_weights_multiply() -> None:
+    harness = join_harness([(0,), (0,)], [set(), set()], ["bag", "ring"])
+    harness.tick([(0, 3, (1, 0, 1, 7))])
+    assert harness.tick([(1, 2, (2, 0, 2, 7))]) == [(6, 2, 0, 1, 7)]
+    assert harness.tick([(0, -1, (1, 0, 1, 7))]) == [(-2, 2, 0, 1, 7)]
+    assert harness.tick([(1, -1, (2, 0, 2, 7))]) == [(-2, 2, 0, 1, 7)]
+
+
+def test_a_join_refuses_what_it_cannot_do() -> None:
+    arena = Arena(size=SIZE)
+    out = int(make_queue(arena.base, 1))
+    with pytest.raises(ValueError, match="2 to 15 inputs"):
+        make_join(arena, out, [Input(make_bag(arena, 1), (0,))])
+
+
+def test_a_full_arena_is_said_and_not_written_over() -> None:
+    arena = Arena(size=1 << 16)
+    queues = [int(make_queue(arena.base, 1)) for _ in range(3)]
+    join = make_join(arena, queues[2], [Input(make_bag(arena, 1), (0,), queue) for queue in queues[:2]])
+    for number in range(10_000):
+        for queue in queues:
+            clear(arena.base, queue)
+        push(arena, queues[number % 2], 1, (number, 0, number, 7))
+        if not step_join(arena.base, join):
+            break
+    assert number < 9_999
+    assert arena.used <= len(arena.words)
