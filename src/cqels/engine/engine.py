@@ -155,10 +155,9 @@ class Engine:
                 raise MemoryError("the arena is full")
             number = int(words[place + machine.AT])
             if number in running.pipeline.groups:
-                from cqels.kernels.folds import run_group
+                from cqels.kernels.folds import serve
 
-                run_group(self.dictionary, running.pipeline.groups[number])
-                words[place + machine.AT] = number + 1
+                serve(self.dictionary, running.pipeline.groups[number])
             else:
                 self.calls.answer(running.pipeline.programs[number])
         for change in changes_of(self._drained(running.pipeline)):

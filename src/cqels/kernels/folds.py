@@ -182,6 +182,15 @@ def run_group(dictionary: ArenaDictionary, operator: int) -> None:
             raise MemoryError("the arena is full")
 
 
+def serve(dictionary: ArenaDictionary, operator: int) -> None:
+    """Do what a step that stopped asks for, whatever it is; then it can be taken again."""
+    words = dictionary.arena.words
+    if words[operator + g.PHASE] == g.PHASE_SENDING and words[operator + g.REQUESTS] != 0:
+        answer(dictionary, operator)
+    else:
+        tell(dictionary, int(words[operator + g.TERMS]))
+
+
 def answer(dictionary: ArenaDictionary, operator: int) -> None:
     """Write the ids of the values that a step wants."""
     words = dictionary.arena.words

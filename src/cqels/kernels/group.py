@@ -91,7 +91,7 @@ WANTED = 2
 REQUEST_WORDS = 5
 NUMBER_WANTED, SUM_WANTED, HALF_WANTED, TEXT_WANTED = 1, 2, 3, 4
 RESULT = -32
-_PHASE_ROWS, _PHASE_VALUES, _PHASE_SENDING = 0, 1, 2
+PHASE_ROWS, PHASE_VALUES, PHASE_SENDING = 0, 1, 2
 
 
 @kernel
@@ -554,24 +554,24 @@ def _send_groups(base, operator):
 @gate
 def step_group(base, operator):
     """Read the input queue, write the output queue, or go on with that: DONE, ASKING, WANTED or FULL."""
-    if load(base, operator + PHASE) == _PHASE_ROWS:
+    if load(base, operator + PHASE) == PHASE_ROWS:
         if load(base, operator + ROW) == 0 and load(base, operator + RESUME) == 0:
             forget_lore(base, load(base, operator + TERMS))
         status = _take_rows(base, operator)
         if status != DONE:
             return status
         store(base, operator + ROW, 0)
-        store(base, operator + PHASE, _PHASE_VALUES)
-    if load(base, operator + PHASE) == _PHASE_VALUES:
+        store(base, operator + PHASE, PHASE_VALUES)
+    if load(base, operator + PHASE) == PHASE_VALUES:
         status = _write_values(base, operator)
         if status != DONE:
             return status
         store(base, operator + ROW, 0)
-        store(base, operator + PHASE, _PHASE_SENDING)
+        store(base, operator + PHASE, PHASE_SENDING)
         if load(base, operator + REQUESTS) != 0:
             return WANTED
     status = _send_groups(base, operator)
     if status == DONE:
         store(base, operator + REQUESTS, 0)
-        store(base, operator + PHASE, _PHASE_ROWS)
+        store(base, operator + PHASE, PHASE_ROWS)
     return status

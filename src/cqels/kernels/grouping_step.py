@@ -1,4 +1,4 @@
-"""The step of GROUP BY as the machine takes it; apart from it because its kernels are many and compiled when imported."""
+"""The step of GROUP BY as the machine takes it: apart from it, since its many kernels are compiled when imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DONE, NEED_CALL, FULL = 0, 1, 2
 
 
 def group(base, operator, now):
-    """DONE, FULL, or NEED_CALL where Python has to finish the step (`folds.run_group`)."""
+    """DONE, FULL, or NEED_CALL where Python has to do something first (`folds.serve`)."""
     status = step_group(base, operator)
     if status == GROUP_DONE:
         return DONE

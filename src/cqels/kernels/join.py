@@ -13,7 +13,7 @@ of an index; all join columns are compared when rows are put together.
     2      queue of the output
     3      place of the row that is being put together
     4      place of the frames, one per input
-    5      place of the filters: their number, then for each the set of inputs it reads and its program; or 0
+    5      not used
     6      one-way index of the orders in which inputs were probed
     7, 8   the order used last, and how often it was since another one
     9 …    places of the inputs
@@ -49,7 +49,8 @@ from cqels.kernels.memory import Arena, load, store
 from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, put_stamps, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 
-INPUTS, OUT, ROW, FRAMES, FILTERS, ORDERS, ORDER, REPEATED, INPUT = range(1, 10)
+INPUTS, OUT, ROW, FRAMES = 1, 2, 3, 4
+ORDERS, ORDER, REPEATED, INPUT = 6, 7, 8, 9
 QUEUE, BUFFER, APPLY, FIXED, PLAIN, PLAIN_AT, JOINED, JOINED_AT, SHARED, PROBES, PROBES_AT = range(11)
 BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
 MOST_INPUTS, MOST_JOIN_COLUMNS, MOST_INDEXES = 15, 62, 4
@@ -152,14 +153,6 @@ def set_order(arena: Arena, join: int, origin: int, order: Sequence[int]) -> Non
     arena.words[arena.words[join + INPUT + origin] + FIXED] = code
 
 
-def set_filters(arena: Arena, join: int, filters: Sequence[tuple[Sequence[int], int]]) -> None:
-    """Filter what is put together: each filter is the inputs it reads and the place of its program."""
-    words = [len(filters)]
-    for inputs, program in filters:
-        words += [sum(1 << number for number in set(inputs)), program]
-    arena.words[join + FILTERS] = write_words(arena, words) if filters else 0
-
-
 def read_orders(arena: Arena, join: int) -> dict[tuple[int, ...], int]:
     """How often each order was taken: the input of a row, then those it probed until all were or one had no match."""
     index = int(arena.words[join + ORDERS])
@@ -179,12 +172,6 @@ def _decoded(code: int) -> tuple[int, ...]:
         steps.append((code & 15) - 1)
         code >>= 4
     return tuple(steps)
-
-
-@kernel
-def residual(base, program, row):
-    """Whether a condition holds for a row put together: the place where an expression's program will be run."""
-    return True
 
 
 @kernel
@@ -209,12 +196,9 @@ def step_join(base, join):
 def _probe_others(base, join, origin, row):
     """Depth first over the other inputs."""
     inputs, out, target = load(base, join + INPUTS), load(base, join + OUT), load(base, join + ROW)
-    filters = load(base, join + FILTERS)
     own = load(base, join + INPUT + origin)
     bound = _merge(base, own, row, target, 0)
     if bound < 0 or load(base, row + WEIGHT) == 0:
-        return True
-    if filters != 0 and not _passes(base, filters, target, 0, 1 << origin):
         return True
     frame = load(base, join + FRAMES)
     for word in range(COLUMNS):
@@ -243,8 +227,6 @@ def _probe_others(base, join, origin, row):
         if bound < 0:
             continue
         visited = load(base, frame + VISITED) | (1 << load(base, frame + PROBED))
-        if filters != 0 and not _passes(base, filters, target, load(base, frame + VISITED), visited):
-            continue
         weight = load(base, frame + WEIGHT) * load(base, match + WEIGHT)
         if depth + 2 == inputs:
             result = add_row(base, out)
@@ -366,18 +348,4 @@ def _count_order(base, join, path):
         store(base, join + ORDER, path)
         store(base, join + REPEATED, 0)
     store(base, join + REPEATED, load(base, join + REPEATED) + 1)
-    return True
-
-
-@kernel
-def _passes(base, filters, row, before, after):
-    """Whether the filters hold whose inputs have been visited now and had not been before."""
-    for number in range(load(base, filters)):
-        needed = load(base, filters + 1 + 2 * number)
-        if (
-            needed & ~after == 0
-            and needed & ~before != 0
-            and not residual(base, load(base, filters + 2 + 2 * number), row)
-        ):
-            return False
     return True

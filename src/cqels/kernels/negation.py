@@ -5,8 +5,8 @@ matches, and the left rows whose number becomes or ceases to be 0 come or go.  W
 that decide about a match is not kept, and neither are its stamps, but for OPTIONAL: so a right solution counts once,
 however often it is there.
 
-A right row matches if no column bound on both sides differs and the condition holds.  For MINUS at least one column
-must be bound on both sides.
+A right row matches if no column bound on both sides differs.  For MINUS at least one column must be bound on both
+sides.
 
     word   of a negation
     0      left to the engine
@@ -14,7 +14,7 @@ must be bound on both sides.
     2      queue of the output
     3, 4   queues of left and right
     5, 6   bags of left and right; a left row has its number of matches in the first word of its own
-    7      program of the condition, or 0
+    7      not used
     8      place of the row put together: columns of the left, then those of the right that the left has not
     9      place of a right row as it is kept
     10, 11 columns kept of the right: number, place of where in its rows they are
@@ -30,7 +30,7 @@ from collections.abc import Collection, Sequence
 from cqels.kernels.buffers import FIRST, NEXT, WIDTH, add_index, change, locate, make_bag, probe, row_of
 from cqels.kernels.index import COUNT, HEAD, KEYS, LINK
 from cqels.kernels.jit import kernel
-from cqels.kernels.join import residual, write_words
+from cqels.kernels.join import write_words
 from cqels.kernels.memory import Arena, copy, load, store
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, put_stamps, row_at
 from cqels.kernels.rows import COUNT as QUEUED
@@ -53,25 +53,24 @@ def make_negation(
     *,
     left_nullable: Collection[int] = (),
     right_nullable: Collection[int] = (),
-    condition: int = 0,
     room: int = 8,
 ) -> int:
     """Match the rows of two queues.
 
     The columns of a row put together are those of the left, then more of the right: `columns[i]` is where column i of
-    the right goes, -1 if neither the condition nor the output needs it.  LEFT_JOIN puts out rows put together; the
-    others put out left rows.  `condition` is the place of a program over a row put together, or 0.
-    `left_nullable` and `right_nullable` are columns of either side that may be unbound.
+    the right goes, -1 if the output does not need it.  LEFT_JOIN puts out rows put together; the others put out left
+    rows.  `left_nullable` and `right_nullable` are columns of either side that may be unbound.
     """
     width = int(arena.words[left + ROW_WIDTH]) - COLUMNS
-    # without a condition only the columns on both sides decide about a match
-    needed = mode == LEFT_JOIN or condition != 0
-    kept = [column for column, output in enumerate(columns) if 0 <= output < width or (needed and output >= 0)]
+    # but for OPTIONAL only the columns on both sides matter
+    kept = [
+        column for column, output in enumerate(columns) if 0 <= output < width or (mode == LEFT_JOIN and output >= 0)
+    ]
     shared = [(columns[column], number) for number, column in enumerate(kept) if columns[column] < width]
     added = [(number, columns[column]) for number, column in enumerate(kept) if columns[column] >= width]
     place = arena.take(NEGATION_WORDS)
     words = arena.array(place, NEGATION_WORDS)
-    words[[MODE, OUT, LEFT, RIGHT, CONDITION]] = mode, out, left, right, condition
+    words[[MODE, OUT, LEFT, RIGHT]] = mode, out, left, right
     words[LEFT_BAG] = make_bag(arena, width, room=room, own=1)
     words[RIGHT_BAG] = make_bag(arena, len(kept), room=room)
     words[ROW] = arena.take(COLUMNS + max([width, *(column + 1 for column in columns)]))
@@ -203,15 +202,7 @@ def _holds(base, negation, left, right):
             if one != other:
                 return False
             common += 1
-    if common == 0 and load(base, negation + MODE) == MINUS:
-        return False
-    condition = load(base, negation + CONDITION)
-    if condition == 0:
-        return True
-    target = load(base, negation + ROW)
-    _put_left(base, negation, left, target)
-    _put_right(base, negation, right, target)
-    return residual(base, condition, target)
+    return common > 0 or load(base, negation + MODE) != MINUS
 
 
 @kernel
