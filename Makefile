@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit fuzz rewrite clean
+.PHONY: help setup test lint unit fuzz bench rewrite clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ unit: setup  ## the tests alone
 
 fuzz: setup  ## long random comparison of the evaluators (minutes)
 	$(BIN)/pytest -n $(WORKERS) -m fuzz
+
+bench: setup  ## the benchmarks of the kernels, each beside a rival (minutes)
+	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
 	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py
