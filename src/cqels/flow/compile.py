@@ -16,7 +16,7 @@ from cqels.kernels.distinct import make_distinct
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.memory import Arena
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN, make_negation
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, QUEUE_WORDS, WEIGHT, add_row, make_queue
+from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, add_row, make_queue
 from cqels.kernels.select import make_select
 from cqels.kernels.table import make_table
 from cqels.kernels.union import make_project, make_union
@@ -26,9 +26,8 @@ from cqels.model.errors import QueryError
 from cqels.model.terms import Term
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source
+from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, reads, variables
-
-Rows = Iterable[tuple[Term | None, ...]]
 
 
 class NotIncremental(QueryError):
@@ -262,14 +261,14 @@ class Compiler:
 
     def _filter(self, inner: Plan, condition: Expression, active: int | None) -> Stage:
         source = self.stage(inner, active)
-        for part in _conjuncts(condition):
+        for part in conjuncts(condition):
             source = self._exists(source, part, active) if isinstance(part, Exists) else self._selected(source, part)
         return source
 
     def _exists(self, left: Stage, node: Exists, active: int | None) -> Stage:
         inner, conditions = node.pattern, []
         while isinstance(inner, algebra.Filter):
-            conditions += _conjuncts(inner.condition)
+            conditions += conjuncts(inner.condition)
             inner = inner.input
         own = [part for part in conditions if reads(part) <= set(variables(inner))]
         other = [part for part in conditions if part not in own]
@@ -442,12 +441,6 @@ def _shape(chosen: Window) -> tuple[int, int, int | None]:
             raise NotIncremental("this window has no incremental operator yet")
 
 
-def _conjuncts(condition: Expression) -> list[Expression]:
-    from cqels.plan.rules import conjuncts
-
-    return conjuncts(condition)
-
-
 def _looks_outside(plan: Plan) -> bool:
     """Some expression inside reads a variable that the plan does not bind."""
     inside = frozenset(variables(plan))
@@ -456,6 +449,3 @@ def _looks_outside(plan: Plan) -> bool:
         for node in algebra.walk_plan(plan)
         for expression in algebra.expressions_of(node)
     )
-
-
-__all__ = ["QUEUE_WORDS", "WEIGHT", "Compiler", "NotIncremental", "Pipeline", "Stage", "Table", "add_static_row"]
