@@ -29,16 +29,16 @@ from cqels.kernels.memo import FIRST_ARGUMENT
 from cqels.kernels.memory import Arena, give
 from cqels.kernels.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
 from cqels.kernels.rows import COLUMNS, OLDEST, TIME
-from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children
+from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of
 from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
 from cqels.model.values import ExpressionError
+from cqels.plan.columns import DRAWS
 from cqels.plan.functions import Context, evaluate
 
 _NOWS: Final = frozenset({"NOW", CQ + "now"})
 _STAMPS: Final = {"GETSTARTTIME": OLDEST, "GETENDTIME": TIME}
 _INTERVALS: Final = frozenset({*_STAMPS, "GETDURATION"})
-_DRAWS: Final = frozenset({"RAND", "UUID", "STRUUID", "BNODE"})
 _ENGINES: Final = frozenset({"TIMESTAMP"})
 """What only the engine can answer."""
 _TESTS: Final = {
@@ -223,7 +223,7 @@ class _Compiler:
 
     def _drawn_by_position(self, root: Expression) -> bool:
         """Whether there is a draw that does not know its place in the query's text."""
-        return any(isinstance(node, Call) and node.name in _DRAWS and node.span is None for node in self._nodes(root))
+        return any(isinstance(node, Call) and node.name in DRAWS and node.span is None for node in self._nodes(root))
 
     def _nodes(self, root: Expression, *, stop: Collection[int] = ()) -> Iterator[Expression]:
         """The expression and everything in it but what columns give, and nodes to stop at; it may be deeply nested."""
@@ -255,7 +255,7 @@ class _Compiler:
                 case Call(name=name):
                     now |= name in _NOWS
                     interval |= name in _INTERVALS
-                    if name in _DRAWS:
+                    if name in DRAWS:
                         variables |= self._identity()
                     if name in _ENGINES:
                         raise ValueError(f"{name} must be given in a column")
@@ -283,7 +283,7 @@ class _Compiler:
         return known[1]
 
     def _is_constant(self, expression: Expression) -> bool:
-        drawn = any(isinstance(node, Call) and node.name in _DRAWS for node in self._nodes(expression))
+        drawn = any(isinstance(node, Call) and node.name in DRAWS for node in self._nodes(expression))
         return not drawn and self._depends(expression) == Parameters()
 
     # --- what is computed where
@@ -369,7 +369,7 @@ class _Compiler:
     def _native(self, call: Call, target: Target) -> None:
         match call.name, call.args:
             case ("AND" | "OR") as name, _:
-                self._junction(name, _operands(call), target)
+                self._junction(name, operands_of(call), target)
             case "NOT", (operand,):
                 self._emit(Operation.NOT, target, self._operand(operand), 0)
             case ("IN" | "NOT_IN") as name, (tested, *listed):
@@ -430,7 +430,7 @@ class _Compiler:
 
     def _call(self, root: Expression, target: Target) -> None:
         """Have Python compute an expression from its variables, and from its parts that take few values."""
-        drawn = any(isinstance(node, Call) and node.name in _DRAWS for node in self._nodes(root))
+        drawn = any(isinstance(node, Call) and node.name in DRAWS for node in self._nodes(root))
         narrow = [] if self._drawn_by_position(root) else self._narrow_parts(root)
         needed = self._parameters(root, stop={id(part) for part in narrow})
         names: list[str] = sorted(needed.variables)
@@ -487,19 +487,6 @@ def _column(number: int) -> int:
 
 def _operation(name: str) -> Operation:
     return NATIVE_NAMES.get(name) or _TESTS[name]
-
-
-def _operands(call: Call) -> list[Expression]:
-    """The operands of a chain `a || b || c`, which may be longer than Python can nest calls."""
-    operands: list[Expression] = []
-    pending: list[Expression] = [call]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Call) and node.name == call.name:
-            pending += reversed(node.args)
-        else:
-            operands.append(node)
-    return operands
 
 
 def _replaced(node: Expression, parts: Mapping[Expression, Var]) -> Expression:

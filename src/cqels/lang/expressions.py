@@ -96,6 +96,19 @@ def calls(expression: Expression) -> set[str]:
     return {node.name for node in walk(expression) if isinstance(node, Call)}
 
 
+def operands_of(call: Call) -> list[Expression]:
+    """The operands of a chain `a || b || c`, which may be longer than Python can nest calls."""
+    operands: list[Expression] = []
+    pending: list[Expression] = [call]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Call) and node.name == call.name:
+            pending += reversed(node.args)
+        else:
+            operands.append(node)
+    return operands
+
+
 def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
     """Apply `change` to every node, innermost first; patterns inside EXISTS are not entered."""
     match expression:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from pyoxigraph import NamedNode
 
-from cqels.lang.expressions import Call, Exists, Expression, Var, calls, walk
+from cqels.lang.expressions import Call, Exists, Expression, Var, calls, operands_of, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Path, Steps
 from cqels.plan.algebra import (
     Distinct,
@@ -156,11 +156,7 @@ def push_filters(plan: Plan) -> Plan:
 
 def conjuncts(condition: Expression) -> list[Expression]:
     """The parts of a && b && c: a filter keeps a solution if every one of them is true."""
-    match condition:
-        case Call(name="AND", args=(left, right)):
-            return conjuncts(left) + conjuncts(right)
-        case _:
-            return [condition]
+    return operands_of(condition) if isinstance(condition, Call) and condition.name == "AND" else [condition]
 
 
 _OF_THE_SOLUTION = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME"}

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.lang.builtins import ARITY
-from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, walk
+from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, operands_of, walk
 from cqels.model.iri import resolve
 from cqels.model.numbers import EXACT
 from cqels.model.terms import CQ, Term, boolean
@@ -159,9 +159,9 @@ def _special(call: Call, solution: Mapping[str, Term], context: Context, root: E
 
     match call.name, call.args:
         case "OR", _:
-            return boolean(_some(_operands(call), lambda operand: effective_boolean(value(operand))))
+            return boolean(_some(operands_of(call), lambda operand: effective_boolean(value(operand))))
         case "AND", _:
-            return boolean(not _some(_operands(call), lambda operand: not effective_boolean(value(operand))))
+            return boolean(not _some(operands_of(call), lambda operand: not effective_boolean(value(operand))))
         case ("IN" | "NOT_IN") as name, (first, *listed):
             tested = value(first)
             return boolean(_some(listed, lambda operand: equal(tested, value(operand))) is (name == "IN"))
@@ -181,19 +181,6 @@ def _special(call: Call, solution: Mapping[str, Term], context: Context, root: E
             return draw(name, [value(operand) for operand in operands], solution, context, _place(call, root))
         case _:
             raise TypeError(f"{call.name} with {len(call.args)} arguments is no function")
-
-
-def _operands(call: Call) -> list[Expression]:
-    """The operands of a chain `a || b || c`, which may be longer than Python can nest calls."""
-    operands: list[Expression] = []
-    pending: list[Expression] = [call]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Call) and node.name == call.name:
-            pending += reversed(node.args)
-        else:
-            operands.append(node)
-    return operands
 
 
 def _some(operands: Iterable[Expression], test: Callable[[Expression], bool]) -> bool:
