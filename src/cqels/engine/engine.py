@@ -15,7 +15,7 @@ from cqels.flow.compile import Compiler, NotIncremental, Pipeline, Table, add_st
 from cqels.io import Element, Result
 from cqels.kernels import machine
 from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COUNT, DATA, WIDTH, clear
+from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.lang.expressions import Aggregate, calls
 from cqels.model.dictionary import decode, encode
@@ -150,8 +150,8 @@ class Engine:
     def _run(self, running: Running, block: int) -> None:
         words, place = self.arena.words, running.pipeline.place
         words[place + machine.NEXT] = 0
-        while (status := machine.run(self.arena.base, place, block, self._steps.address)) != machine.DONE:
-            if status == machine.FULL:
+        while (status := machine.run(self.arena.base, place, block, self._steps.address)) != DONE:
+            if status == FULL:
                 raise MemoryError("the arena is full")
             number = int(words[place + machine.AT])
             if number in running.pipeline.groups:

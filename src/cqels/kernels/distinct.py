@@ -17,7 +17,7 @@ from cqels.kernels.buffers import add_index, change, make_bag, newer, row_of
 from cqels.kernels.index import COUNT, FULL, HEAD, KEY, LINK, TABLE, count_key, find, make_counter
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, load, store
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at
+from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 
 IN, OUT, COUNTS, DUPLICATES, BY_STAMPS, BEFORE = range(1, 7)
@@ -111,3 +111,9 @@ def _emit(base, distinct, row, weight, stamped):
         store(base, target + NUMBER, -1)
         store(base, target + OLDEST, ALWAYS)
     return True
+
+
+@kernel
+def distinct_step(base, operator, now):
+    """The step as the machine takes it."""
+    return said(step_distinct(base, operator))

@@ -46,7 +46,7 @@ from cqels.kernels.buffers import DATA, FIRST, MASK, NEXT, ROWS, STRIDE, add_ind
 from cqels.kernels.index import COUNT, FULL, HEAD, LAST, LINK, SHIFT, TABLE, WORDS, count_key, expect, make_counter
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, load, store
-from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, put_stamps, row_at
+from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 
 INPUTS, OUT, ROW, FRAMES = 1, 2, 3, 4
@@ -349,3 +349,9 @@ def _count_order(base, join, path):
         store(base, join + REPEATED, 0)
     store(base, join + REPEATED, load(base, join + REPEATED) + 1)
     return True
+
+
+@kernel
+def join_step(base, operator, now):
+    """The step as the machine takes it."""
+    return said(step_join(base, operator))

@@ -33,16 +33,17 @@ an operator needs an answer from Python, and goes on at the same place.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
-from cqels.kernels.distinct import step_distinct
-from cqels.kernels.jit import address_of, kernel
-from cqels.kernels.join import step_join
+from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store
-from cqels.kernels.negation import step_negation
 from cqels.kernels.rows import (
     COLUMNS,
     COUNT,
+    DONE,
+    FULL,
     NEVER,
     NUMBER,
     TIME,
@@ -52,10 +53,8 @@ from cqels.kernels.rows import (
     clear,
     row_at,
 )
-from cqels.kernels.select import extend_step, filter_step
 from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
-from cqels.kernels.union import step_union
-from cqels.kernels.window import ENTERED, LEFT, advance, arrive, match_rows
+from cqels.kernels.window import ENTERED, LEFT, advance, arrive
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP = range(8)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
@@ -67,47 +66,19 @@ ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
 HEARTBEAT, UPDATE = -1, -2
 ELEMENT_WORDS = 5
-DONE, NEED_CALL, FULL = 0, 1, 2
-
-
-def _match(base, operator, now):
-    done = match_rows(base, load(base, operator), load(base, operator + 1), load(base, operator + 2))
-    return DONE if done else FULL
-
-
-def _join(base, operator, now):
-    return DONE if step_join(base, operator) else FULL
-
-
-def _negation(base, operator, now):
-    return DONE if step_negation(base, operator) else FULL
-
-
-def _distinct(base, operator, now):
-    return DONE if step_distinct(base, operator) else FULL
-
-
-def _union(base, operator, now):
-    return DONE if step_union(base, operator) else FULL
-
-
-def _filter(base, operator, now):
-    return filter_step(base, operator, now)
-
-
-def _extend(base, operator, now):
-    return extend_step(base, operator, now)
 
 
 _STEPS = {
-    MATCH: _match,
-    JOIN: _join,
-    NEGATION: _negation,
-    DISTINCT: _distinct,
-    UNION: _union,
-    FILTER: _filter,
-    EXTEND: _extend,
+    MATCH: "window.match_step",
+    JOIN: "join.join_step",
+    NEGATION: "negation.negation_step",
+    DISTINCT: "distinct.distinct_step",
+    UNION: "union.union_step",
+    FILTER: "select.filter_step",
+    EXTEND: "select.extend_step",
+    GROUP: "group.group_step",
 }
+"""The kernels that take a step of an operator: functions of the base, its place and the tick's time."""
 
 
 class Steps:
@@ -118,14 +89,9 @@ class Steps:
         self.address: int = self._table.ctypes.data
 
     def need(self, kind: int) -> None:
-        if self._table[kind] != 0:
-            return
-        if kind == GROUP:
-            from cqels.kernels.grouping_step import group
-
-            self._table[kind] = address_of(group)
-        else:
-            self._table[kind] = address_of(_STEPS[kind])
+        if self._table[kind] == 0:
+            module, _, name = _STEPS[kind].partition(".")
+            self._table[kind] = getattr(import_module(f"cqels.kernels.{module}"), name).address
 
 
 @kernel

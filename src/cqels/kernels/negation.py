@@ -32,7 +32,7 @@ from cqels.kernels.index import COUNT, HEAD, KEYS, LINK
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import write_words
 from cqels.kernels.memory import Arena, copy, load, store
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, put_stamps, row_at
+from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.rows import WIDTH as ROW_WIDTH
 
@@ -268,3 +268,9 @@ def _emit_left(base, negation, left, weight):
         _put_left(base, negation, left, target)
     store(base, target + WEIGHT, weight)
     return True
+
+
+@kernel
+def negation_step(base, operator, now):
+    """The step as the machine takes it."""
+    return said(step_negation(base, operator))

@@ -28,11 +28,20 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
 
 WEIGHT, TIME, NUMBER, OLDEST, COLUMNS = 0, 1, 2, 3, 4
+DONE, NEED_CALL, FULL = 0, 1, 2
+"""What the step of an operator says: it is done, Python must answer a question first, the arena is full."""
+
 NEVER = -(2**63)
 ALWAYS = 2**63 - 1
 
 COUNT, ROOM, WIDTH, DATA = 0, 1, 2, 3
 QUEUE_WORDS = 4
+
+
+@kernel
+def said(done):
+    """What a step says that is done unless the arena is full."""
+    return DONE if done else FULL
 
 
 @kernel

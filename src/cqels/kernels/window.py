@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
-from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
+from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at, said
 from cqels.kernels.table import find, make_table, put, remove
 
 NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS = 0, 1, 2, 3, 4, 5
@@ -237,3 +237,9 @@ def _change(base, window, triple, weight, time, number):
     store(base, row + OLDEST, time if fresh else ALWAYS)
     copy(base, triple, row + COLUMNS, 3)
     return True
+
+
+@kernel
+def match_step(base, operator, now):
+    """The step of a pattern: the queue it reads, its pattern, the queue it writes."""
+    return said(match_rows(base, load(base, operator), load(base, operator + 1), load(base, operator + 2)))
