@@ -37,12 +37,25 @@ from cqels.kernels.buffers import (
 )
 from cqels.kernels.index import COUNT, HEAD, LINK, TABLE
 from cqels.kernels.jit import kernel
-from cqels.kernels.join import BUFFER, INPUT, INPUTS, QUEUE, Input, make_join, read_orders, set_order, step_join
+from cqels.kernels.join import (
+    BUFFER,
+    INPUT,
+    INPUTS,
+    QUEUE,
+    Input,
+    expect_change,
+    expect_matches,
+    make_join,
+    read_orders,
+    set_order,
+    step_join,
+)
 from cqels.kernels.memory import Arena, load, store
 from cqels.kernels.rows import COLUMNS, TIME, WIDTH, add_row, clear, make_queue
 from cqels.kernels.rows import COUNT as QUEUED
 
 REPEATS = 5
+NEAR = 2
 EVENT_WORDS = 8
 """Words of an event: its input, a row of at most seven words."""
 CONSOLE = Console()
@@ -89,6 +102,9 @@ def drive(base, join, events, first, count, span, taking_back):
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
         now = load(base, event + 1 + TIME)
+        coming, next_one = event + AHEAD * EVENT_WORDS, event + NEAR * EVENT_WORDS  # as the machine looks ahead
+        expect_change(base, join, load(base, coming), coming + 1)
+        expect_matches(base, join, load(base, next_one), next_one + 1)
         for other in range(inputs):
             source = load(base, join + INPUT + other)
             ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
@@ -226,7 +242,7 @@ def make_case(arena: Arena, shape: str, size: int, keys: int, total: int) -> tup
 def run_case(shape: str, size: int, keys: int, block: int, taking_back: int) -> tuple[float, float]:
     """Seconds per event, results per event."""
     arena = Arena()
-    join, events = make_case(arena, shape, size, keys, 3 * size + block * (REPEATS + 1))
+    join, events = make_case(arena, shape, size, keys, 3 * size + block * (REPEATS + 1) + AHEAD)
     drive(arena.base, join, events, 0, 3 * size, 3 * size, 0)
     results = 0
 
@@ -300,8 +316,8 @@ def _flipping(arena: Arena, keys: int, block: int) -> tuple[int, int, int]:
     many = np.repeat(np.arange(1, keys + 1), 100)
     few = np.arange(1, keys + 1, 100)
     second, third = np.concatenate([many, few + keys]), np.concatenate([few, many + keys])
-    first = [random.integers(1, keys + 1, half), random.integers(keys + 1, 2 * keys + 1, half)]
-    inputs = np.repeat([1, 2, 0], [len(second), len(third), 2 * half])
+    first = [random.integers(1, keys + 1, half), random.integers(keys + 1, 2 * keys + 1, half + AHEAD)]
+    inputs = np.repeat([1, 2, 0], [len(second), len(third), 2 * half + AHEAD])
     values = np.concatenate([second, third, *first])
     events = make_events(arena, inputs, [values, np.arange(1, len(values) + 1)])
     columns = [(0, 1), (0, 2), (0, 3)]

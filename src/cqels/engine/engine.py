@@ -134,6 +134,7 @@ class Engine:
         for running in self._running:
             self._run(running, block)
         self._last = rows[-1][0]
+        self.arena.trim()
 
     def _block(self, rows: list[list[int]], triples: list[list[int]]) -> int:
         block = self.arena.take(machine.BLOCK_WORDS)

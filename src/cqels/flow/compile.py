@@ -11,6 +11,7 @@ from pyoxigraph import NamedNode
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import compile_expression
 from cqels.kernels import machine, window
+from cqels.kernels.ahead import make_hints
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
@@ -307,6 +308,8 @@ class Compiler:
         self.programs[len(self.operators)] = program
 
     def _project(self, source: Stage, names: Sequence[str]) -> Stage:
+        if tuple(names) == source.columns:
+            return source
         out = self._queue(len(names))
         places = [source.columns.index(name) if name in source.columns else -1 for name in names]
         self._add(machine.UNION, make_project(self.arena, out, source.queue, places))
@@ -403,6 +406,10 @@ class Compiler:
         words[machine.SUM] = self._taken(make_table(self.arena.base, max(width, 1), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
+        patterns = [at for kind, at in self.operators if kind == machine.MATCH]
+        joins = [at for kind, at in self.operators if kind == machine.JOIN]
+        hints = [make_hints(self.arena, each, patterns, joins) for _, each, _ in self.windows]
+        words[machine.HINTS_AT] = self._words(hints)
         words[machine.PENDING] = 1  # the first tick counts as a change
         place = self._words(words)
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}

@@ -22,6 +22,7 @@ an operator needs an answer from Python, and goes on at the same place.
     18     the element of the block to be worked off next
     19     time of the last event, NEVER before the first
     20     the last boundary that was closed since then, or NEVER
+    21     place of the hints for each window (ahead.py), 0 for none
 
     word   of a block of elements
     0      elements
@@ -37,6 +38,7 @@ from importlib import import_module
 
 import numpy as np
 
+from cqels.kernels.ahead import expect_leaving, expect_triple
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store
 from cqels.kernels.rows import (
@@ -58,14 +60,18 @@ from cqels.kernels.window import ENTERED, LEFT, advance, arrive
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP = range(8)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY = range(8, 21)
-PIPELINE_WORDS = 21
+SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, HINTS_AT = range(8, 22)
+PIPELINE_WORDS = 22
 CHANGES, WHOLE = 0, 1
 CLOSING, ALWAYS_SENT = 1, 2
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
 HEARTBEAT, UPDATE = -1, -2
 ELEMENT_WORDS = 5
+FEW = 6
+"""Changes of a tick that are compared with each other rather than put into a table."""
+AHEAD, NEAR = 6, 2
+"""How many elements before its turn what a triple will touch is brought near: first by hash, then the rows found."""
 
 
 _STEPS = {
@@ -116,13 +122,19 @@ def run(base, pipeline, block, steps):
         store(base, pipeline + NEXT, number + 1)
         stream = load(base, element + 2)
         if stream >= 0:
+            _look_ahead(base, pipeline, block, number + AHEAD, 0)
+            _look_ahead(base, pipeline, block, number + NEAR, 1)
             read = False
             for place in range(load(base, pipeline + WINDOWS)):
                 window = load(base, pipeline + WINDOWS_AT) + 3 * place
                 if load(base, window) == stream:
                     read = True
                     triples = load(base, element + 4)
+                    hints = load(base, load(base, pipeline + HINTS_AT) + place)
                     for triple in range(triples):
+                        if hints != 0:
+                            expect_leaving(base, load(base, window + 1), hints, AHEAD * triples + triple, 0)
+                            expect_leaving(base, load(base, window + 1), hints, NEAR * triples + triple, 1)
                         at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
                         if not arrive(
                             base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
@@ -133,6 +145,22 @@ def run(base, pipeline, block, steps):
         if load(base, pipeline + FLAGS) & CLOSING and load(base, pipeline + SLIDES) > 0:
             continue
         _begin(base, pipeline, time)
+
+
+@kernel
+def _look_ahead(base, pipeline, block, number, near):
+    """Have brought near what the triples of a coming element will touch."""
+    if number >= load(base, block + ELEMENTS):
+        return
+    element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
+    time, own, stream = load(base, element), load(base, element + 1), load(base, element + 2)
+    for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, pipeline + WINDOWS_AT) + 3 * place
+        hints = load(base, load(base, pipeline + HINTS_AT) + place)
+        if load(base, window) == stream and hints != 0:
+            for triple in range(load(base, element + 4)):
+                at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
+                expect_triple(base, load(base, window + 1), hints, at, time, own, near)
 
 
 @kernel
@@ -219,6 +247,8 @@ def _send(base, pipeline):
     pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
     if load(base, pipeline + EMIT) == CHANGES:
+        if load(base, load(base, pipeline + SOLUTIONS) + COUNT) <= FEW:
+            return _send_few(base, pipeline)
         return _add_up(base, pipeline, load(base, pipeline + SUM), COLUMNS) and _send_changes(base, pipeline)
     if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):
         return False
@@ -239,6 +269,29 @@ def _add_up(base, pipeline, table, skip):
         store(base, entry, weight)
         if weight == 0:
             remove(base, table, entry)
+    return True
+
+
+@kernel
+def _send_few(base, pipeline):
+    """What `_add_up` and `_send_changes` do, for a few solutions: each is compared with those behind it."""
+    solutions = load(base, pipeline + SOLUTIONS)
+    count, width = load(base, solutions + COUNT), load(base, solutions + WIDTH)
+    for number in range(count):
+        row = row_at(base, solutions, number)
+        weight = load(base, row + WEIGHT)
+        for other in range(number + 1, count):
+            place = row_at(base, solutions, other)
+            same = True
+            for word in range(COLUMNS, width):
+                if load(base, row + word) != load(base, place + word):
+                    same = False
+                    break
+            if same:
+                weight += load(base, place + WEIGHT)
+                store(base, place + WEIGHT, 0)  # the queue is emptied next
+        if weight != 0 and not _result(base, pipeline, weight, row + COLUMNS, 0):
+            return False
     return True
 
 
