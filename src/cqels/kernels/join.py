@@ -246,7 +246,10 @@ def _probe_others(base, join, origin, row):
         position, follow = load(base, frame + POSITION), load(base, frame + FOLLOW)
         match = load(base, buffer + DATA) + (position & load(base, buffer + MASK)) * load(base, buffer + STRIDE)
         store(base, frame + LEFT, left - 1)
-        store(base, frame + POSITION, load(base, match + follow) if follow != 0 else position + 1)
+        position = load(base, match + follow) if follow != 0 else position + 1
+        store(base, frame + POSITION, position)
+        if left > 1:
+            fetch(base, row_of(base, buffer, position))
         if load(base, match + WEIGHT) == 0:
             continue
         bound = _merge(base, other, match, target, load(base, frame + BOUND))
@@ -328,6 +331,8 @@ def _choose(base, join, frame, depth, fixed):
                         entry = probe(base, buffer, index, row, load(base, place + 2))
                         if entry != 0:
                             count, link = load(base, entry + COUNT), load(base, index + LINK)
+                            if count != 0:
+                                fetch(base, row_of(base, buffer, load(base, entry + HEAD) - 1))
                         break
                     place += 3
         if chosen < 0 or count < fewest:
