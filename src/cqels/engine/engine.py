@@ -11,13 +11,13 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers, changes_of
 from cqels.flow.calls import Calls
-from cqels.flow.compile import Compiler, NotIncremental, Pipeline, Table, add_static_row
+from cqels.flow.compile import Compiler, NotIncremental, Pipeline, Table, add_static_row, asks_for_times
 from cqels.io import Element, Result
 from cqels.kernels import machine
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
-from cqels.lang.expressions import Aggregate, calls
+from cqels.lang.expressions import Aggregate
 from cqels.model.dictionary import decode, encode
 from cqels.model.terms import Term
 from cqels.plan import algebra
@@ -27,7 +27,6 @@ from cqels.plan.scope import variables
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, graphs_of
 
-_TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
 _ORDERED = frozenset({"SAMPLE", "GROUP_CONCAT"})
 """Aggregates whose value depends on which solution is newer."""
 
@@ -70,10 +69,15 @@ class Engine:
             raise NotIncremental("the policy cqels-1 has no incremental operator yet")
         inner, tail = _tail(plan)
         whole = bool(tail) or query.emit in ("rstream", "snapshot")
-        fresh = bool(tail) or any(
-            calls(expression) & _TIMES or (isinstance(expression, Aggregate) and expression.name in _ORDERED)
-            for node in walk_plan(plan)
-            for expression in expressions_of(node)
+        times = asks_for_times(plan)
+        fresh = (
+            bool(tail)
+            or times
+            or any(
+                isinstance(expression, Aggregate) and expression.name in _ORDERED
+                for node in walk_plan(plan)
+                for expression in expressions_of(node)
+            )
         )
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0

@@ -16,7 +16,7 @@ from cqels.kernels.distinct import make_distinct
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.memory import Arena
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN, make_negation
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, add_row, make_queue
+from cqels.kernels.rows import ALWAYS, COLUMNS, EQUALS, NEVER, SEQ, add_row, make_queue
 from cqels.kernels.select import make_select
 from cqels.kernels.table import make_table
 from cqels.kernels.union import make_project, make_union
@@ -28,6 +28,8 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, reads, variables
+
+_TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
 
 
 class NotIncremental(QueryError):
@@ -85,6 +87,12 @@ class Compiler:
     slides: list[int] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     patterns: dict[int, list[int]] = field(default_factory=dict)
+    sources: dict[int, Source] = field(default_factory=dict)
+    """The queue of a window's changes to what it is a window of."""
+    events: bool = False
+    """Every occurrence of a triple is an event of its own: below a Sequence."""
+    spans: bool = False
+    """The time of a solution's oldest element matters."""
     computed: frozenset[str] = frozenset()
     _terms: int = 0
 
@@ -108,7 +116,10 @@ class Compiler:
             case algebra.Distinct(input=inner):
                 source = self.stage(inner, active)
                 out = self._queue(len(source.columns))
-                self._add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=self.fresh))
+                self._add(
+                    machine.DISTINCT,
+                    make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans),
+                )
                 return replace(source, queue=out)
             case algebra.Union(inputs=inputs):
                 return self._union([self.stage(each, active) for each in inputs])
@@ -116,6 +127,8 @@ class Compiler:
                 return self._group(plan, active)
             case algebra.LeftJoin():
                 return self._left_join(plan, active)
+            case algebra.Sequence():
+                return self._sequence(plan, active)
             case algebra.Minus(left=left, right=right):
                 return self._negation(MINUS, self.stage(left, active), self.stage(right, active))
             case _:
@@ -152,7 +165,7 @@ class Compiler:
     def _window(self, source: Source) -> int:
         kind, width, slide = _shape(source.window)
         queue = self._queue(3)
-        flags = window.FRESH if self.fresh else 0
+        flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
         place = self._taken(window.make_window(self.arena.base, kind, width, flags, queue))
         number = -1
         if slide is not None:
@@ -164,6 +177,7 @@ class Compiler:
             if source.stream is None or source.stream.value == iri:
                 self.windows.append((stream, place, number))
         self.patterns[queue] = []
+        self.sources[queue] = source
         return queue
 
     def _match(self, triple: algebra.Triple, queue: int) -> Stage:
@@ -203,7 +217,7 @@ class Compiler:
             case _:
                 yield self.stage(plan, active)
 
-    def _joined(self, inputs: list[Stage]) -> Stage:
+    def _joined(self, inputs: list[Stage], timing: int = 0) -> Stage:
         if len(inputs) == 1:
             return inputs[0]
         if len(inputs) > MOST_INPUTS:
@@ -220,9 +234,20 @@ class Compiler:
             )
             for each in inputs
         ]
-        self._add(machine.JOIN, make_join(self.arena, out, made))
+        self._add(machine.JOIN, make_join(self.arena, out, made, timing=timing))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
         return Stage(out, names, frozenset(names) - bound)
+
+    def _sequence(self, plan: algebra.Sequence, active: int | None) -> Stage:
+        outside, self.events = self.events, True
+        if active is not None and not outside:
+            active = self._window(self.sources[active])  # the same window, where each occurrence counts
+        left, right = self.stage(plan.left, active), self.stage(plan.right, active)
+        self.events = outside
+        timing = SEQ if plan.kind == "seq" else EQUALS
+        if plan.optional:
+            return self._negation(LEFT_JOIN, left, right, timing)
+        return self._joined([left, right], timing)
 
     def _left_join(self, plan: algebra.LeftJoin, active: int | None) -> Stage:
         left, right = self.stage(plan.left, active), self.stage(plan.right, active)
@@ -238,7 +263,7 @@ class Compiler:
             raise NotIncremental("a condition beside a side that may be unbound has no incremental operator yet")
         return self._selected(self._joined([left, right]), condition)
 
-    def _negation(self, mode: int, left: Stage, right: Stage) -> Stage:
+    def _negation(self, mode: int, left: Stage, right: Stage, timing: int = 0) -> Stage:
         added = tuple(name for name in right.columns if name not in left.columns)
         names = left.columns + added
         out = self._queue(len(names) if mode == LEFT_JOIN else len(left.columns))
@@ -251,6 +276,7 @@ class Compiler:
             [names.index(name) for name in right.columns],
             left_nullable=[place for place, name in enumerate(left.columns) if name in left.nullable],
             right_nullable=[place for place, name in enumerate(right.columns) if name in right.nullable],
+            timing=timing,
         )
         self._add(machine.NEGATION, place)
         if mode == LEFT_JOIN:
@@ -380,12 +406,15 @@ class Compiler:
         """Tell each window which patterns read it: a triple that none of them matches is not kept."""
         for _, place, _ in self.windows:
             patterns = self.patterns[int(self.arena.words[place + window.QUEUE])]
+            if not patterns:
+                continue
             words = np.concatenate([self.arena.array(each, window.PATTERN_WORDS) for each in patterns])
             self.arena.words[place + window.PATTERNS] = self._words([int(word) for word in words])
             self.arena.words[place + window.PATTERN_COUNT] = len(patterns)
 
     def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int) -> Pipeline:
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
+        self.spans = self.fresh and asks_for_times(plan)
         solutions = self.stage(plan)
         if not self.keep_all:
             self._keep_matching()
@@ -421,6 +450,14 @@ def add_static_row(
         raise MemoryError("the arena is full")
     arena.words[place : place + COLUMNS] = weight, NEVER, -1, ALWAYS
     arena.words[place + COLUMNS : place + COLUMNS + len(row)] = [terms(term) for term in row]
+
+
+def asks_for_times(plan: Plan) -> bool:
+    """The interval of some solution matters, from its oldest element to its newest."""
+    return any(
+        isinstance(node, algebra.Sequence) or any(calls(each) & _TIMES for each in algebra.expressions_of(node))
+        for node in algebra.walk_plan(plan)
+    )
 
 
 def _shape(chosen: Window) -> tuple[int, int, int | None]:

@@ -14,7 +14,7 @@ sides.
     2      queue of the output
     3, 4   queues of left and right
     5, 6   bags of left and right; a left row has its number of matches in the first word of its own
-    7      not used
+    7      LEFT_JOIN: 0, or SEQ or EQUALS: what the times of two rows that match must be to each other
     8      place of the row put together: columns of the left, then those of the right that the left has not
     9      place of a right row as it is kept
     10, 11 columns kept of the right: number, place of where in its rows they are
@@ -32,12 +32,25 @@ from cqels.kernels.index import COUNT, HEAD, KEYS, LINK
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import write_words
 from cqels.kernels.memory import Arena, copy, load, store
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, put_stamps, row_at, said
+from cqels.kernels.rows import (
+    ALWAYS,
+    COLUMNS,
+    NEVER,
+    NUMBER,
+    OLDEST,
+    TIME,
+    WEIGHT,
+    add_row,
+    in_time,
+    put_stamps,
+    row_at,
+    said,
+)
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.rows import WIDTH as ROW_WIDTH
 
 LEFT_JOIN, SEMI_JOIN, ANTI_JOIN, MINUS = range(4)
-MODE, OUT, LEFT, RIGHT, LEFT_BAG, RIGHT_BAG, CONDITION, ROW, KEPT, KEEP, KEEP_AT, SHARED, SHARED_AT, ADDED, ADDED_AT = (
+MODE, OUT, LEFT, RIGHT, LEFT_BAG, RIGHT_BAG, TIMING, ROW, KEPT, KEEP, KEEP_AT, SHARED, SHARED_AT, ADDED, ADDED_AT = (
     range(1, 16)
 )
 LEFT_INDEX, LEFT_KEY, RIGHT_INDEX, RIGHT_KEY, NEGATION_WORDS = 16, 17, 18, 19, 20
@@ -53,6 +66,7 @@ def make_negation(
     *,
     left_nullable: Collection[int] = (),
     right_nullable: Collection[int] = (),
+    timing: int = 0,
     room: int = 8,
 ) -> int:
     """Match the rows of two queues.
@@ -60,7 +74,10 @@ def make_negation(
     The columns of a row put together are those of the left, then more of the right: `columns[i]` is where column i of
     the right goes, -1 if the output does not need it.  LEFT_JOIN puts out rows put together; the others put out left
     rows.  `left_nullable` and `right_nullable` are columns of either side that may be unbound.
+    LEFT_JOIN can ask for the times of rows that match to be in SEQ or EQUALS (`timing`).
     """
+    if timing and mode != LEFT_JOIN:
+        raise ValueError("only OPTIONAL keeps the times of the right, to compare them")
     width = int(arena.words[left + ROW_WIDTH]) - COLUMNS
     # but for OPTIONAL only the columns on both sides matter
     kept = [
@@ -70,7 +87,7 @@ def make_negation(
     added = [(number, columns[column]) for number, column in enumerate(kept) if columns[column] >= width]
     place = arena.take(NEGATION_WORDS)
     words = arena.array(place, NEGATION_WORDS)
-    words[[MODE, OUT, LEFT, RIGHT]] = mode, out, left, right
+    words[[MODE, OUT, LEFT, RIGHT, TIMING]] = mode, out, left, right, timing
     words[LEFT_BAG] = make_bag(arena, width, room=room, own=1)
     words[RIGHT_BAG] = make_bag(arena, len(kept), room=room)
     words[ROW] = arena.take(COLUMNS + max([width, *(column + 1 for column in columns)]))
@@ -202,6 +219,9 @@ def _holds(base, negation, left, right):
             if one != other:
                 return False
             common += 1
+    timing = load(base, negation + TIMING)
+    if timing != 0 and not in_time(base, timing, left, right):
+        return False
     return common > 0 or load(base, negation + MODE) != MINUS
 
 

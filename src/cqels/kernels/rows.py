@@ -37,6 +37,9 @@ ALWAYS = 2**63 - 1
 COUNT, ROOM, WIDTH, DATA = 0, 1, 2, 3
 QUEUE_WORDS = 4
 
+SEQ, EQUALS = 1, 2
+"""Conditions on the times of two rows: one ends no later than the other begins, or they begin and end together."""
+
 
 @kernel
 def said(done):
@@ -96,6 +99,18 @@ def put_stamps(base, target, one, other):
     store(base, target + TIME, load(base, first + TIME))
     store(base, target + NUMBER, load(base, first + NUMBER))
     store(base, target + OLDEST, min(load(base, one + OLDEST), load(base, other + OLDEST)))
+
+
+@kernel
+def in_time(base, timing, left, right):
+    """Whether the times of two rows are as a condition wants them; what came from no element is at no time."""
+    if load(base, left + TIME) == NEVER or load(base, right + TIME) == NEVER:
+        return False
+    if timing == SEQ:
+        return load(base, left + TIME) <= load(base, right + OLDEST)
+    return load(base, left + TIME) == load(base, right + TIME) and load(base, left + OLDEST) == load(
+        base, right + OLDEST
+    )
 
 
 @kernel
