@@ -10,25 +10,26 @@ import numpy as np
 from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers, changes_of
+from cqels.engine.recompute import Recomputation
+from cqels.engine.tails import split_tail
 from cqels.flow.calls import Calls
-from cqels.flow.compile import Compiler, NotIncremental, Pipeline, Table, add_static_row, asks_for_times
+from cqels.flow.compile import Compiler, Pipeline, Table, add_static_row
+from cqels.flow.obstacles import times_matter
+from cqels.flow.stages import WholeGraph
 from cqels.io import Element, Result
 from cqels.kernels import machine
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
-from cqels.lang.expressions import Aggregate
 from cqels.model.dictionary import decode, encode
+from cqels.model.errors import QueryError
 from cqels.model.terms import Term
 from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query, expressions_of, walk_plan
+from cqels.plan.algebra import Plan, Query
 from cqels.plan.rules import rewrite
 from cqels.plan.scope import variables
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, graphs_of
-
-_ORDERED = frozenset({"SAMPLE", "GROUP_CONCAT"})
-"""Aggregates whose value depends on which solution is newer."""
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Engine:
         self.calls = Calls(self.dictionary)
         self._steps = machine.Steps()
         self._streams = {iri: number for number, iri in enumerate(streams)}
+        self._recomputation = Recomputation(self.dictionary, store, self._streams)
         self._start = start
         self._running: list[Running] = []
         self._number = 0
@@ -66,28 +68,21 @@ class Engine:
         name = query.name or f"query-{len(self._running) + 1}"
         plan = rewrite(query).plan
         if query.policy == "cqels-1":
-            raise NotIncremental("the policy cqels-1 has no incremental operator yet")
-        inner, tail = _tail(plan)
-        whole = bool(tail) or query.emit in ("rstream", "snapshot")
-        times = asks_for_times(plan)
-        fresh = (
-            bool(tail)
-            or times
-            or any(
-                isinstance(expression, Aggregate) and expression.name in _ORDERED
-                for node in walk_plan(plan)
-                for expression in expressions_of(node)
+            raise QueryError(
+                "the policy cqels-1 is not supported by this engine yet", hint="the reference engine has it"
             )
-        )
+        split = split_tail(plan)
+        whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
+        fresh = bool(split.tail) or times_matter(plan)
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
         compiler = Compiler(self.arena, self.calls, self._streams, fresh, bool(always), name)
-        pipeline = compiler.pipeline(query, inner, whole=whole, flags=closing | always)
+        pipeline = compiler.pipeline(query, split.plan, whole=whole, flags=closing | always, ranked=split.ranked)
         for kind, _ in compiler.operators:
             self._steps.need(kind)
         if self._last is not None:
             self.arena.words[pipeline.place + machine.LAST] = self._last
-        running = Running(query, name, pipeline, Answers(query, name, pipeline.columns, tail))
+        running = Running(query, name, pipeline, Answers(query, name, pipeline.columns, split.tail))
         for table in pipeline.tables:
             self._refresh(running, table)
         self._running.append(running)
@@ -127,6 +122,7 @@ class Engine:
                 continue
             for table in running.pipeline.tables:
                 self._refresh(running, table)
+            self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
             block = self._block([[self._last or 0, self._number, machine.UPDATE, 0, 0]], [])
             self._run(running, block)
@@ -162,6 +158,8 @@ class Engine:
                 from cqels.kernels.folds import serve
 
                 serve(self.dictionary, running.pipeline.groups[number])
+            elif number in running.pipeline.recomputed:
+                self._recomputation.serve(running.pipeline, running.pipeline.recomputed[number], running.name)
             else:
                 self.calls.answer(running.pipeline.programs[number])
         for change in changes_of(self._drained(running.pipeline)):
@@ -202,22 +200,10 @@ class Engine:
                 yield ()
             case algebra.Values(rows=rows):
                 yield from rows
+            case WholeGraph(name=name):
+                yield from self.store.triples(name)
             case algebra.Static(input=inner):
                 names = variables(inner)
                 yield from self.store.select(
                     inner, names, default_graphs=query.default_graphs, named_graphs=query.named_graphs
                 )
-
-
-def _tail(plan: Plan) -> tuple[Plan, tuple[Plan, ...]]:
-    """What is below the outermost ORDER BY and LIMIT, and these with what is between them, innermost first."""
-    chain: list[Plan] = []
-    node = plan
-    while isinstance(node, algebra.Slice | algebra.OrderBy | algebra.Project | algebra.Distinct):
-        chain.append(node)
-        node = node.input
-    ordering = [place for place, each in enumerate(chain) if isinstance(each, algebra.OrderBy | algebra.Slice)]
-    if not ordering:
-        return plan, ()
-    last = ordering[-1]
-    return chain[last].input, tuple(reversed(chain[: last + 1]))  # type: ignore[attr-defined]

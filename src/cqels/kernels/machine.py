@@ -22,6 +22,7 @@ an operator needs an answer from Python, and goes on at the same place.
     18     the element of the block to be worked off next
     19     time of the last event, NEVER before the first
     20     the last boundary that was closed since then, or NEVER
+    21     some window holds something
 
     word   of a block of elements
     0      elements
@@ -29,6 +30,12 @@ an operator needs an answer from Python, and goes on at the same place.
            triple, triples
     2      place of the triples
     3      start of the boundaries
+
+    word   of a part that Python computes anew (RECOMPUTE)
+    0      1 while it waits for Python
+    1      1 if it depends on the tick's time
+    2      1 if the dataset has changed
+    3      windows it reads; 4 … for each its place, and how many entries had left and entered it
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ from cqels.kernels.rows import (
     COUNT,
     DONE,
     FULL,
+    NEED_CALL,
     NEVER,
     NUMBER,
     TIME,
@@ -54,18 +62,21 @@ from cqels.kernels.rows import (
     row_at,
 )
 from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
-from cqels.kernels.window import ENTERED, LEFT, advance, arrive
+from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, advance, arrive
+from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP = range(8)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE = range(10)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY = range(8, 21)
-PIPELINE_WORDS = 21
+SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED = range(8, 22)
+PIPELINE_WORDS = 22
 CHANGES, WHOLE = 0, 1
 CLOSING, ALWAYS_SENT = 1, 2
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
 HEARTBEAT, UPDATE = -1, -2
 ELEMENT_WORDS = 5
+WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
+READ_WORDS = 3
 
 
 _STEPS = {
@@ -77,6 +88,8 @@ _STEPS = {
     FILTER: "select.filter_step",
     EXTEND: "select.extend_step",
     GROUP: "group.group_step",
+    RECOMPUTE: "machine.recompute_step",
+    CLOSURE: "closure.closure_step",
 }
 """The kernels that take a step of an operator: functions of the base, its place and the tick's time."""
 
@@ -85,13 +98,32 @@ class Steps:
     """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
 
     def __init__(self) -> None:
-        self._table = np.zeros(GROUP + 1, dtype=np.int64)
+        self._table = np.zeros(len(_STEPS), dtype=np.int64)
         self.address: int = self._table.ctypes.data
 
     def need(self, kind: int) -> None:
         if self._table[kind] == 0:
             module, _, name = _STEPS[kind].partition(".")
             self._table[kind] = getattr(import_module(f"cqels.kernels.{module}"), name).address
+
+
+@kernel
+def recompute_step(base, operator, now):
+    """Ask Python once a tick for what is computed anew, if something that it reads has changed."""
+    if load(base, operator + WAITING) != 0:
+        store(base, operator + WAITING, 0)
+        return DONE
+    changed = load(base, operator + TIMELY) | load(base, operator + CHANGED)
+    for number in range(load(base, operator + READ)):
+        read = operator + FIRST_READ + READ_WORDS * number
+        window = load(base, read)
+        if load(base, read + 1) != load(base, window + LEFT) or load(base, read + 2) != load(base, window + ENTERED):
+            store(base, read + 1, load(base, window + LEFT))
+            store(base, read + 2, load(base, window + ENTERED))
+            changed = 1
+    store(base, operator + CHANGED, 0)
+    store(base, operator + WAITING, changed)
+    return NEED_CALL if changed != 0 else DONE
 
 
 @kernel
@@ -204,12 +236,13 @@ def _advance_all(base, pipeline, now):
         left, entered = load(base, window + LEFT), load(base, window + ENTERED)
         if not advance(base, window, now, closed):
             return FULL
+        if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
+            continue
         changed = changed or left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
         filled = filled or load(base, window + ENTERED) > load(base, window + LEFT)
-    pending = changed or load(base, pipeline + PENDING) != 0
-    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
-        pending = filled and (pending or load(base, pipeline + SLIDES) > 0)
-    store(base, pipeline + PENDING, 1 if pending else 0)
+    if changed:
+        store(base, pipeline + PENDING, 1)
+    store(base, pipeline + FILLED, 1 if filled else 0)
     return DONE
 
 
@@ -218,6 +251,8 @@ def _send(base, pipeline):
     """What becomes of the changes of the tick's solutions: False if the arena is full."""
     pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
+    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
+        pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
     if load(base, pipeline + EMIT) == CHANGES:
         return _add_up(base, pipeline, load(base, pipeline + SUM), COLUMNS) and _send_changes(base, pipeline)
     if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):

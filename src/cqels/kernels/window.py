@@ -6,7 +6,8 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     word   of a window
     0      kind: NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS
     1      width in nanoseconds, or the number of triples or elements
-    2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart
+    2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart;
+           OWN_TIME, not all that it keeps belongs to the query's window
     3      queue of its changes
     4, 5   ring: place, entries that there is room for (a power of two)
     6      entries that have left (the number of the oldest entry in the window)
@@ -32,7 +33,7 @@ from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TI
 from cqels.kernels.table import find, make_table, put, remove
 
 NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS = 0, 1, 2, 3, 4, 5
-FRESH, EVENTS = 1, 2
+FRESH, EVENTS, OWN_TIME = 1, 2, 4
 KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, TABLE, PATTERNS, PATTERN_COUNT = range(13)
 WINDOW_WORDS = 13
 ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_LAST = 6, 3, 4, 5
