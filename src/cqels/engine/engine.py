@@ -16,6 +16,7 @@ from cqels.flow.calls import Calls
 from cqels.flow.compile import Compiler, Pipeline, Table, add_static_row
 from cqels.flow.obstacles import times_matter
 from cqels.flow.stages import WholeGraph
+from cqels.flow.times import tell_times
 from cqels.io import Element, Result
 from cqels.kernels import machine
 from cqels.kernels.memory import Arena
@@ -154,7 +155,9 @@ class Engine:
             if status == FULL:
                 raise MemoryError("the arena is full")
             number = int(words[place + machine.AT])
-            if number in running.pipeline.groups:
+            if number == 0:  # the windows come before all operators
+                tell_times(self.dictionary, place)
+            elif number in running.pipeline.groups:
                 from cqels.kernels.folds import serve
 
                 serve(self.dictionary, running.pipeline.groups[number])

@@ -9,7 +9,7 @@ from functools import reduce
 
 from cqels.kernels.join import MOST_JOIN_COLUMNS
 from cqels.lang.expressions import Call, Exists, Expression, calls, walk
-from cqels.lang.syntax import Count, Range
+from cqels.lang.syntax import Count
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
     Extend,
@@ -124,11 +124,8 @@ def _own(plan: Plan) -> str | None:
             return "SERVICE that is not static"
         case Stream(sources=sources):
             for source in sources:
-                match source.window:
-                    case Count(by=by) if by:
-                        return "a window of the latest solutions"
-                    case Range(time=predicate) if predicate is not None:
-                        return "a window over times that the elements tell"
+                if isinstance(source.window, Count) and source.window.by:
+                    return "a window of the latest solutions"
             return None
         case Join() if len(variables(plan)) > MOST_JOIN_COLUMNS:
             return "more variables than a join can share"

@@ -11,6 +11,7 @@ from cqels.flow.operators import Operators
 from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
 from cqels.kernels import machine, window
 from cqels.kernels.negation import ANTI_JOIN
+from cqels.kernels.told import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
 from cqels.plan import algebra
@@ -96,7 +97,14 @@ class Windows(Operators):
     def _window(self, source: Source, readers: list[int]) -> int:
         queue = self.queue(3)
         flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
-        place, _ = self._make(source, queue, flags)
+        match source.window:
+            case Range(width=width, slide=slide, time=predicate) if predicate is not None:
+                word = self.calls.word_of(predicate)
+                made = make_told(self.arena.base, width, int(slide is not None), flags, queue, word)
+                place = self.taken(made)
+                self._open(source, place, slide)
+            case _:
+                place, _ = self._make(source, queue, flags)
         self.patterns[place] = readers
         return queue
 
@@ -104,6 +112,10 @@ class Windows(Operators):
         """A new window, and the number of its slide or -1."""
         kind, width, slide = _shape(source.window)
         place = self.taken(window.make_window(self.arena.base, kind, width, flags, queue))
+        return place, self._open(source, place, slide)
+
+    def _open(self, source: Source, place: int, slide: int | None) -> int:
+        """Let a window read its streams: the number of its slide or -1."""
         number = -1
         if slide is not None:
             if slide not in self.slides:
@@ -113,7 +125,7 @@ class Windows(Operators):
         for iri, stream in self.streams.items():
             if source.stream is None or source.stream.value == iri:
                 self.windows.append((stream, place, number))
-        return place, number
+        return number
 
     def keep_matching(self) -> None:
         """Tell each window which patterns read it: a triple that none of them matches is not kept."""

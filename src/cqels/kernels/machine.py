@@ -62,8 +62,10 @@ from cqels.kernels.rows import (
     row_at,
 )
 from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
-from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, advance, arrive
+from cqels.kernels.told import advance_told, arrive_told, tell
+from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, TOLD, advance, arrive
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
+from cqels.kernels.window import KIND as WINDOW_KIND
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE = range(10)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
@@ -156,7 +158,7 @@ def run(base, pipeline, block, steps):
                     triples = load(base, element + 4)
                     for triple in range(triples):
                         at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
-                        if not arrive(
+                        if not _arrive(
                             base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
                         ):
                             return FULL
@@ -165,6 +167,13 @@ def run(base, pipeline, block, steps):
         if load(base, pipeline + FLAGS) & CLOSING and load(base, pipeline + SLIDES) > 0:
             continue
         _begin(base, pipeline, time)
+
+
+@kernel
+def _arrive(base, window, triple, time, number, last):
+    if load(base, window + WINDOW_KIND) >= TOLD:
+        return arrive_told(base, window, triple, number, last)
+    return arrive(base, window, triple, time, number, last)
 
 
 @kernel
@@ -230,11 +239,20 @@ def _advance_all(base, pipeline, now):
     changed = False
     filled = False
     for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            status = tell(base, window)
+            if status != DONE:
+                return status
+    for place in range(load(base, pipeline + WINDOWS)):
         entry = load(base, pipeline + WINDOWS_AT) + 3 * place
         window, slide = load(base, entry + 1), load(base, entry + 2)
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
         left, entered = load(base, window + LEFT), load(base, window + ENTERED)
-        if not advance(base, window, now, closed):
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            if not advance_told(base, window, now, closed):
+                return FULL
+        elif not advance(base, window, now, closed):
             return FULL
         if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
             continue
