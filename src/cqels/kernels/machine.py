@@ -146,9 +146,10 @@ def run(base, pipeline, block, steps):
         time = load(base, element)
         if _close_boundary(base, pipeline, load(base, block + START), time):
             continue
-        store(base, pipeline + LAST, time)
         store(base, pipeline + NEXT, number + 1)
         stream = load(base, element + 2)
+        if stream != UPDATE:  # an update is no event of time: one before all events closes no boundary
+            store(base, pipeline + LAST, time)
         if stream >= 0:
             read = False
             for place in range(load(base, pipeline + WINDOWS)):
