@@ -57,7 +57,7 @@ class Engine:
             self.store, Arena(None if memory is None else Path(memory), size=size), start=parse_time(start)
         )
         self._clock = Clock(now=now)
-        self._intake = Intake(self._core.terms)
+        self.intake = Intake(self._core.terms)
         self._reject = reject
         self._settings: dict[str, StreamSettings] = {}
         self._queries: dict[str, StandingQuery] = {}
@@ -129,10 +129,12 @@ class Engine:
         policy: str | None = None,
         dialect: str | None = None,
         callback: Callable[..., None] | None = None,
+        declare: bool = True,
     ) -> StandingQuery:
         """Add a query: its text, or the path of a file with it. It sees what arrives from now on.
 
-        With a `callback` results are given to it as they come, one by one, instead of being kept.
+        With a `callback` results are given to it as they come, one by one, instead of being kept.  Streams that the
+        query names and that are not there are declared, unless `declare` is False: then that is an error.
         """
         planned, text = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         self._count += 1
@@ -140,7 +142,7 @@ class Engine:
         if chosen in self._queries:
             raise CqelsError(f"there is a query '{chosen}' already", hint="drop it, or register under another name")
         try:
-            running = self._registered(planned, chosen)
+            running = self._registered(planned, chosen, declare=declare)
         except QueryError as error:
             error.query = planned
             if text is not None:
@@ -149,8 +151,8 @@ class Engine:
         standing = self._queries[chosen] = StandingQuery(self, running, callback)
         return standing
 
-    def _registered(self, planned: Query, name: str) -> Running:
-        for source in sources_of(planned):
+    def _registered(self, planned: Query, name: str, *, declare: bool) -> Running:
+        for source in sources_of(planned) if declare else ():
             named = source.stream
             if isinstance(named, NamedNode) and named.value not in self._core.streams and named.value != name:
                 self.declare(StreamSettings(named.value))
@@ -199,16 +201,16 @@ class Engine:
         if time is None:
             content = data.encode() if isinstance(data, str) else data
             assert isinstance(content, bytes)
-            batch, _, _ = self._intake.lines(number, content, reject=self._malformed(stream))
+            batch, _, _ = self.intake.lines(number, content, reject=self._malformed(stream))
         elif isinstance(time, Sequence | np.ndarray) and not isinstance(time, str):
-            batch = self._intake.several(number, data, time)  # type: ignore[arg-type]
+            batch = self.intake.several(number, data, time)  # type: ignore[arg-type]
         else:
-            batch = self._intake.one(number, data, time)  # type: ignore[arg-type]
+            batch = self.intake.one(number, data, time)  # type: ignore[arg-type]
         self.push_batch(batch)
 
     def push_elements(self, elements: Iterable[Element]) -> None:
         """Elements of any streams, in the order of their arrival."""
-        parts = [self._intake.triples(self._number(each.stream), each.time, each.triples) for each in elements]
+        parts = [self.intake.triples(self._number(each.stream), each.time, each.triples) for each in elements]
         self.push_batch(Batch.concatenate(parts))
 
     def push_batch(self, batch: Batch) -> None:

@@ -12,12 +12,12 @@ from pyoxigraph import Triple as OxigraphTriple
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
-from cqels.io.ntriples import parse_statements
+from cqels.io.ntriples import parse_timed_line
 from cqels.kernels.terms import Block, tokenize
-from cqels.kernels.tokenizer import EMPTY, ODD, TIMED, TRIPLE
+from cqels.kernels.tokenizer import EMPTY, TIMED, TRIPLE
 from cqels.model.errors import CqelsError, DataError
 from cqels.model.terms import Term, Triple
-from cqels.model.time import parse_time, time_of, unit_nanoseconds
+from cqels.model.time import parse_time, unit_nanoseconds
 
 Text: TypeAlias = str | bytes
 Triples: TypeAlias = Iterable[OxigraphTriple | tuple[Term, Term, Term]]
@@ -94,23 +94,13 @@ class Intake:
         self, block: Block, stream: int, place: int, unit: str, scope: str, reject: Callable[[int, str, str], None]
     ) -> Batch:
         """A line that the tokenizer did not take for one with a time."""
-        line = block.line(place).decode(errors="replace")
+        line = block.line(place).decode("utf-8", "surrogateescape")
         try:
-            statements = parse_statements(line, scope)
-            times = {time_of(fourth, unit) for _, fourth in statements if fourth is not None}  # type: ignore[arg-type]
-            triples = [triple for triple, _ in statements if triple is not None]
-            if not statements:
-                return Batch.empty()
-            if not triples:
-                raise ValueError("the line has no triple")
-            if len(times) != 1 or None in times:
-                raise ValueError("the line has no timestamp" if not times else "the line has no single timestamp")
-        except (ValueError, SyntaxError, AttributeError) as error:
+            found = parse_timed_line(line, unit, scope)
+        except ValueError as error:
             reject(place, str(error), line)
             return Batch.empty()
-        (time,) = times
-        words = [word for triple in triples for word in self._terms.encode_all(triple)]
-        return _batch([time], stream, [len(triples)], words)  # type: ignore[list-item]
+        return Batch.empty() if found is None else self.triples(stream, *found)
 
     def triples(self, stream: int, time: int, triples: Sequence[Triple]) -> Batch:
         """One element of terms."""
@@ -180,6 +170,3 @@ def _nanoseconds(time: Time) -> int:
         return parse_time(time)
     except ValueError as error:
         raise CqelsError(str(error), hint="a time is a datetime, nanoseconds, or a text such as '4s'") from None
-
-
-__all__ = ["ODD", "Data", "Intake", "Time"]

@@ -5,6 +5,7 @@ from cqels.io.element import Element, Rejected
 from cqels.io.load import read_graph
 from cqels.io.read import merge, read_stream
 from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, writer_for
+from cqels.io.tally import Tally
 
 __all__ = [
     "RESULT_FORMATS",
@@ -14,6 +15,7 @@ __all__ = [
     "ResultWriter",
     "StreamDeclaration",
     "StreamSettings",
+    "Tally",
     "declare",
     "merge",
     "parse_declaration",
