@@ -6,7 +6,7 @@ Nothing is remembered here from one tick to the next but the graphs of the datas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import groupby
 
@@ -36,11 +36,10 @@ Row = tuple[int, ...]
 class Recomputation:
     """Computes parts of queries anew, and writes what has changed into their queues."""
 
-    def __init__(self, dictionary: ArenaDictionary, store: Store, streams: Iterable[str]) -> None:
+    def __init__(self, dictionary: ArenaDictionary, store: Store) -> None:
         self._arena: Arena = dictionary.arena
         self._dictionary = dictionary
         self._store = store
-        self._streams = tuple(NamedNode(iri) for iri in streams)
         self._graphs: dict[NamedNode | None, tuple[int, StampedGraph]] = {}
 
     def serve(self, pipeline: Pipeline, part: Recomputed, seed: str) -> None:
@@ -154,7 +153,7 @@ class Recomputation:
         return World(
             default=default,
             named={name: self._graph(name) for name in named if name in read or ANY in read},
-            streams=self._streams,
+            streams=tuple(NamedNode(iri) for iri in pipeline.streams),
             window=self._windows(contents),
             service=self._service,
             now=now,

@@ -13,7 +13,7 @@ from pyoxigraph import NamedNode
 from cqels.flow.expressions import Given
 from cqels.flow.obstacles import exists_in, obstacle, parts_of, reads_active, spans_matter, timely
 from cqels.flow.paths import path_stage
-from cqels.flow.stages import Pipeline, Recomputed, Stage, Table, add_static_row
+from cqels.flow.stages import Pipeline, Recomputed, Stage, Table
 from cqels.flow.windows import Windows
 from cqels.kernels import machine
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
@@ -301,10 +301,12 @@ class Compiler(Windows):
             self.computed,
             whole,
             self.fresh,
+            tuple(self.streams),
+            self._terms,
         )
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:
         return self.words([word for group in groups for word in group])
 
 
-__all__ = ["RANK", "Compiler", "Pipeline", "Stage", "Table", "add_static_row"]
+__all__ = ["RANK", "Compiler", "Pipeline", "Stage", "Table"]

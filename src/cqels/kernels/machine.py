@@ -26,8 +26,8 @@ an operator needs an answer from Python, and goes on at the same place.
 
     word   of a block of elements
     0      elements
-    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset), first
-           triple, triples
+    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset, -3 where
+           only boundaries before that time close), first triple, triples
     2      place of the triples
     3      start of the boundaries
 
@@ -75,7 +75,7 @@ CHANGES, WHOLE = 0, 1
 CLOSING, ALWAYS_SENT = 1, 2
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
-HEARTBEAT, UPDATE = -1, -2
+HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
 WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
 READ_WORDS = 3
@@ -150,6 +150,8 @@ def run(base, pipeline, block, steps):
         stream = load(base, element + 2)
         if stream != UPDATE:  # an update is no event of time: one before all events closes no boundary
             store(base, pipeline + LAST, time)
+        if stream == ADVANCE:
+            continue
         if stream >= 0:
             read = False
             for place in range(load(base, pipeline + WINDOWS)):

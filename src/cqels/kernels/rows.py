@@ -66,17 +66,30 @@ def make_queue(base, columns):
 @kernel
 def add_row(base, queue):
     """Room for one more row at the end: its place, all words 0 or left from before; 0 if the arena is full."""
+    count = load(base, queue + COUNT)
+    if count == load(base, queue + ROOM):
+        return add_rows(base, queue, 1)
+    store(base, queue + COUNT, count + 1)
+    return load(base, queue + DATA) + count * load(base, queue + WIDTH)
+
+
+@kernel
+def add_rows(base, queue, more):
+    """Room for several rows at the end: the place of the first, or 0 if the arena is full."""
     count, room, width = load(base, queue + COUNT), load(base, queue + ROOM), load(base, queue + WIDTH)
-    if count == room:
-        rows = take(base, 2 * room * width)
+    if count + more > room:
+        larger = room
+        while larger < count + more:
+            larger *= 2
+        rows = take(base, larger * width)
         if rows == 0:
             return 0
         old = load(base, queue + DATA)
         copy(base, old, rows, count * width)
         give(base, old, room * width)
         store(base, queue + DATA, rows)
-        store(base, queue + ROOM, 2 * room)
-    store(base, queue + COUNT, count + 1)
+        store(base, queue + ROOM, larger)
+    store(base, queue + COUNT, count + more)
     return load(base, queue + DATA) + count * width
 
 
