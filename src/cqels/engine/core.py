@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyoxigraph import NamedNode
@@ -19,6 +19,7 @@ from cqels.flow.calls import Calls, Function
 from cqels.flow.compile import Compiler, Pipeline
 from cqels.flow.obstacles import times_matter
 from cqels.flow.times import tell_times
+from cqels.flow.windows import without_slides
 from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
@@ -107,14 +108,18 @@ class Core:
         """Add a query. It sees the elements that come from now on."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
+        if query.policy == "cqels-1":
+            query = replace(query, plan=without_slides(query.plan))
         split = split_tail(rewrite(query).plan)
         whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
         fresh = bool(split.tail) or times_matter(split.plan)
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
+        apart = machine.EXPIRY_APART if query.policy == "cqels-1" else 0
         self.calls.asked = []
         compiler = Compiler(self.arena, self.calls, dict(self.streams), fresh, bool(always), name)
-        pipeline = compiler.pipeline(query, split.plan, whole=whole, flags=closing | always, ranked=split.ranked)
+        flags = closing | always | apart
+        pipeline = compiler.pipeline(query, split.plan, whole=whole, flags=flags, ranked=split.ranked)
         for kind, _ in compiler.operators:
             self._steps.need(kind)
         if self.last is not None:

@@ -10,12 +10,15 @@ an operator needs an answer from Python, and goes on at the same place.
     4      slides, 5 place of pairs (slide, last boundary closed)
     6      queues, 7 place of them: emptied after each tick
     8      queue of the solutions' changes
-    9      queue of the results: weight, the tick's time and number, columns, stamps of the newest element
+    9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns, stamps of the newest
+           element
     10     how results are made: CHANGES of each tick, or WHOLE, all solutions whenever they are asked for
     11     table of the solutions (columns and stamps to weight), for WHOLE
     12     ticks so far
     13     operator to go on with, -1 between ticks
-    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent whenever a window changed
+    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
+           EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
+           element comes, in one tick; a heartbeat only lets things leave
     15     table to add the changes of one tick up in
     16     time of the tick
     17     something has changed, so that the whole is to be sent
@@ -23,6 +26,7 @@ an operator needs an answer from Python, and goes on at the same place.
     19     time of the last event, NEVER before the first
     20     the last boundary that was closed since then, or NEVER
     21     some window holds something
+    22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
 
     word   of a block of elements
     0      elements
@@ -54,6 +58,7 @@ from cqels.kernels.rows import (
     NEED_CALL,
     NEVER,
     NUMBER,
+    OLDEST,
     TIME,
     WEIGHT,
     WIDTH,
@@ -69,10 +74,11 @@ from cqels.kernels.window import KIND as WINDOW_KIND
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE = range(10)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED = range(8, 22)
-PIPELINE_WORDS = 22
+SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE = range(8, 23)
+PIPELINE_WORDS = 23
 CHANGES, WHOLE = 0, 1
-CLOSING, ALWAYS_SENT = 1, 2
+CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
+ALL, LEAVING, COMING, BEATING = range(4)
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
 HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
@@ -146,8 +152,15 @@ def run(base, pipeline, block, steps):
         time = load(base, element)
         if _close_boundary(base, pipeline, load(base, block + START), time):
             continue
-        store(base, pipeline + NEXT, number + 1)
         stream = load(base, element + 2)
+        if load(base, pipeline + FLAGS) & EXPIRY_APART and load(base, pipeline + PHASE) == ALL:
+            if stream >= 0 and _reads(base, pipeline, stream):
+                _begin(base, pipeline, time)
+                store(base, pipeline + PHASE, LEAVING)
+                continue
+            if stream == HEARTBEAT:
+                store(base, pipeline + PHASE, BEATING)
+        store(base, pipeline + NEXT, number + 1)
         if stream != UPDATE:  # an update is no event of time: one before all events closes no boundary
             store(base, pipeline + LAST, time)
         if stream == ADVANCE:
@@ -173,6 +186,14 @@ def run(base, pipeline, block, steps):
 
 
 @kernel
+def _reads(base, pipeline, stream):
+    for place in range(load(base, pipeline + WINDOWS)):
+        if load(base, load(base, pipeline + WINDOWS_AT) + 3 * place) == stream:
+            return True
+    return False
+
+
+@kernel
 def _arrive(base, window, triple, time, number, last):
     if load(base, window + WINDOW_KIND) >= TOLD:
         return arrive_told(base, window, triple, number, last)
@@ -181,8 +202,9 @@ def _arrive(base, window, triple, time, number, last):
 
 @kernel
 def _begin(base, pipeline, time):
-    """A tick begins: its first step is that of the windows."""
-    store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
+    """A tick begins, or its second phase: its first step is that of the windows."""
+    if load(base, pipeline + PHASE) != COMING:
+        store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
     store(base, pipeline + NOW, time)
     store(base, pipeline + AT, 0)
 
@@ -233,6 +255,7 @@ def _tick(base, pipeline, steps):
         return FULL
     for number in range(load(base, pipeline + QUEUES)):
         clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
+    store(base, pipeline + PHASE, COMING if load(base, pipeline + PHASE) == LEAVING else ALL)
     store(base, pipeline + AT, -1)
     return DONE
 
@@ -279,7 +302,14 @@ def _send(base, pipeline):
     if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):
         return False
     moved = load(base, load(base, pipeline + SOLUTIONS) + COUNT) > 0
-    return _send_whole(base, pipeline) if (pending if load(base, pipeline + FLAGS) & ALWAYS_SENT else moved) else True
+    if load(base, pipeline + FLAGS) & ALWAYS_SENT and not _by_expiry(base, pipeline):
+        moved = pending
+    return _send_whole(base, pipeline) if moved else True
+
+
+@kernel
+def _by_expiry(base, pipeline):
+    return load(base, pipeline + PHASE) in (LEAVING, BEATING)
 
 
 @kernel
@@ -338,6 +368,7 @@ def _result(base, pipeline, weight, columns, stamps):
     store(base, row + WEIGHT, weight)
     store(base, row + TIME, load(base, pipeline + NOW))
     store(base, row + NUMBER, load(base, pipeline + TICKS))
+    store(base, row + OLDEST, 1 if _by_expiry(base, pipeline) else 0)
     for word in range(width):
         store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
     store(base, row + COLUMNS + width, load(base, stamps) if stamps != 0 else NEVER)
