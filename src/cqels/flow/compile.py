@@ -265,7 +265,7 @@ class Compiler(Windows):
         words[machine.SOLUTIONS], words[machine.RESULTS] = solutions.queue, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
         words[machine.KNOWN] = self.taken(make_table(self.arena.base, COLUMNS - 1 + width, 1))
-        words[machine.SUM] = self.taken(make_table(self.arena.base, max(width, 1), 1))
+        words[machine.SUM] = self.taken(make_table(self.arena.base, width, 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
         words[machine.PENDING] = 1  # the first tick counts as a change
