@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from cqels.engine.engine import Engine, Running
-from cqels.io import Element
+from cqels.io import Element, Rejected
 from cqels.plan.algebra import Query
 from cqels.reference.clock import Clock, Heartbeat, StreamSettings
 from cqels.store.dataset import Store
@@ -14,9 +14,15 @@ from cqels.store.dataset import Store
 class Incremental:
     """Puts elements in order with the reference's clock, and hands them to the engine one by one."""
 
-    def __init__(self, store: Store, streams: Sequence[StreamSettings]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        streams: Sequence[StreamSettings],
+        *,
+        reject: Callable[[Rejected], None] = lambda rejected: None,
+    ) -> None:
         self.engine = Engine(store, [each.iri for each in streams], size=1 << 26)
-        self._clock = Clock(streams, lambda rejected: None)
+        self._clock = Clock(streams, reject)
 
     def register(self, query: Query) -> Running:
         return self.engine.register(query)
