@@ -70,7 +70,6 @@ ENGINES: dict[str, Engine] = {"reference": reference, "incremental": incremental
 
 _DERIVED = "what a query constructs is no input of other queries yet"
 _UNCHECKED = "the names of streams are not checked yet"
-_PUBLISHED = "the policy cqels-1 is refused"
 NOT_YET = {
     "dialects/csparql-construct": _DERIVED,
     "language/register": _DERIVED,
@@ -80,12 +79,6 @@ NOT_YET = {
     "errors/output-is-a-stream": _UNCHECKED,
     "errors/reads-its-own-stream": _UNCHECKED,
     "errors/unknown-stream": _UNCHECKED,
-    "policies/cqels-1-ask": _PUBLISHED,
-    "policies/cqels-1-expiry-at-arrival": _PUBLISHED,
-    "policies/cqels-1-ignores-slide": _PUBLISHED,
-    "policies/cqels-1-no-expiry": _PUBLISHED,
-    "policies/cqels-1-snapshot": _PUBLISHED,
-    "policies/cqels-1-update": _PUBLISHED,
 }
 """What the incremental engine does otherwise, and why."""
 

@@ -54,6 +54,9 @@ class Answers:
             rows = self._ordered(change)
             signed = self._compared(rows, ordered=bool(self.tail))
             self.before = rows
+        yield from self._sent(change, signed)
+
+    def _sent(self, change: Change, signed: list[tuple[str, Row]] | None) -> Iterator[Result]:
         if signed is None:
             yield Result(self.name, change.time, change.tick, "", (), empty=True)
             return
@@ -74,14 +77,18 @@ class Answers:
         return projected[-1] if projected else self.columns
 
     def _ask(self, change: Change) -> Iterator[Result]:
+        answer = self._holds(change)
+        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
+            self.answer = answer
+            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
+
+    def _holds(self, change: Change) -> bool:
+        """The answer of an ASK after a change."""
         if change.whole:
             self.count = len(self._ordered(change))
         else:
             self.count += sum(weight for _, weight, _ in change.rows)
-        answer = self.count > 0
-        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
-            self.answer = answer
-            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
+        return self.count > 0
 
     def _signed(self, change: Change) -> list[tuple[str, Row]]:
         appeared = [row for row, weight, _ in change.rows for _ in range(weight)]

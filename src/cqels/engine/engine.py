@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.answers import Answers, changes_of
+from cqels.engine.answers import Answers, Change, changes_of
+from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.recompute import Recomputation
 from cqels.engine.tails import split_tail
 from cqels.flow.calls import Calls
@@ -22,10 +23,9 @@ from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DATA, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.dictionary import decode, encode
-from cqels.model.errors import QueryError
 from cqels.model.terms import Term
 from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query
+from cqels.plan.algebra import Plan, Query, transform_plan
 from cqels.plan.rules import rewrite
 from cqels.plan.scope import variables
 from cqels.store.dataset import Store
@@ -66,11 +66,10 @@ class Engine:
     def register(self, query: Query) -> Running:
         """Add a query. It sees the elements that come from now on."""
         name = query.name or f"query-{len(self._running) + 1}"
+        published = query.policy == "cqels-1"
+        if published:
+            query = replace(query, plan=transform_plan(query.plan, without_slide))
         plan = rewrite(query).plan
-        if query.policy == "cqels-1":
-            raise QueryError(
-                "the policy cqels-1 is not supported by this engine yet", hint="the reference engine has it"
-            )
         split = split_tail(plan)
         whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
         fresh = bool(split.tail) or times_matter(plan)
@@ -82,7 +81,8 @@ class Engine:
             self._steps.need(kind)
         if self._last is not None:
             self.arena.words[pipeline.place + machine.LAST] = self._last
-        running = Running(query, name, pipeline, Answers(query, name, pipeline.columns, split.tail))
+        answers = (PublishedAnswers if published else Answers)(query, name, pipeline.columns, split.tail)
+        running = Running(query, name, pipeline, answers)
         for table in pipeline.tables:
             self._refresh(running, table)
         self._running.append(running)
@@ -134,8 +134,29 @@ class Engine:
             return
         block = self._block(rows, triples)
         for running in self._running:
-            self._run(running, block)
+            if isinstance(running.answers, PublishedAnswers):
+                self._publish(running, running.answers, rows, triples)
+            else:
+                self._run(running, block)
         self._last = rows[-1][0]
+
+    def _publish(
+        self, running: Running, answers: PublishedAnswers, rows: list[list[int]], triples: list[list[int]]
+    ) -> None:
+        """The elements one by one, each after what expires when it comes; nothing is sent for a heartbeat."""
+        words, place = self.arena.words, running.pipeline.place
+        first, count = int(words[place + machine.WINDOWS_AT]), int(words[place + machine.WINDOWS])
+        read = {machine.HEARTBEAT, *words[first : first + 3 * count : 3].tolist()}
+        for row in rows:
+            time, number, stream, *_ = row
+            if stream not in read:
+                continue
+            expiry = self._changes(running, self._block([[time, number, machine.HEARTBEAT, 0, 0]], []))
+            arrival = []
+            if stream != machine.HEARTBEAT:
+                words[place + machine.TICKS] -= 1  # it is one tick
+                arrival = self._changes(running, self._block([row], triples))
+            running.sent += answers.arrived(next(iter(expiry), None), next(iter(arrival), None))
 
     def _block(self, rows: list[list[int]], triples: list[list[int]]) -> int:
         block = self.arena.take(machine.BLOCK_WORDS)
@@ -150,6 +171,11 @@ class Engine:
         return place
 
     def _run(self, running: Running, block: int) -> None:
+        for change in self._changes(running, block):
+            running.sent += running.answers.results(change)
+
+    def _changes(self, running: Running, block: int) -> list[Change]:
+        """What the elements of a block change, tick by tick."""
         words, place = self.arena.words, running.pipeline.place
         words[place + machine.NEXT] = 0
         while (status := machine.run(self.arena.base, place, block, self._steps.address)) != machine.DONE:
@@ -164,8 +190,7 @@ class Engine:
                 self._recomputation.serve(running.pipeline, running.pipeline.recomputed[number], running.name)
             else:
                 self.calls.answer(running.pipeline.programs[number])
-        for change in changes_of(self._drained(running.pipeline)):
-            running.sent += running.answers.results(change)
+        return list(changes_of(self._drained(running.pipeline)))
 
     def _drained(self, pipeline: Pipeline) -> Iterator[tuple[int, int, int, tuple[Term | None, ...], tuple[int, int]]]:
         words = self.arena.words
