@@ -48,8 +48,8 @@ class Answers:
     count: int = 0
     answer: bool = False
 
-    def results_of(self, rows: Words, terms: Terms) -> Iterator[Result]:
-        """The results of what the machine sent: rows with weight, the tick's time and number, columns and stamps.
+    def changes_of(self, rows: Words, terms: Terms) -> Iterator[Change]:
+        """The changes of what the machine sent: rows with weight, the tick's time and number, columns and stamps.
 
         A row of weight 0 announces that a whole follows.
         """
@@ -65,7 +65,7 @@ class Answers:
                 if heads[place][WEIGHT] != 0
             ]
             time, tick, whole = heads[start][TIME], heads[start][NUMBER], heads[start][WEIGHT] == 0
-            yield from self.results(Change(time, tick, whole, found))
+            yield Change(time, tick, whole, found)
 
     def results(self, change: Change) -> Iterator[Result]:
         if self.query.form == "ask":
@@ -78,6 +78,9 @@ class Answers:
             rows = self._ordered(change)
             signed = self._compared(rows, ordered=bool(self.tail))
             self.before = rows
+        yield from self._sent(change, signed)
+
+    def _sent(self, change: Change, signed: list[tuple[str, Row]] | None) -> Iterator[Result]:
         if signed is None:
             yield Result(self.name, change.time, change.tick, "", (), empty=True)
             return
@@ -106,14 +109,18 @@ class Answers:
         return projected[-1] if projected else self.columns
 
     def _ask(self, change: Change) -> Iterator[Result]:
+        answer = self._holds(change)
+        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
+            self.answer = answer
+            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
+
+    def _holds(self, change: Change) -> bool:
+        """The answer of an ASK after a change."""
         if change.whole:
             self.count = len(self._ordered(change))
         else:
             self.count += sum(weight for _, weight, _ in change.rows)
-        answer = self.count > 0
-        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
-            self.answer = answer
-            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
+        return self.count > 0
 
     def _signed(self, change: Change) -> list[tuple[str, Row]]:
         appeared = [row for row, weight, _ in change.rows for _ in range(weight)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
+from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.recompute import Recomputation
 from cqels.engine.tables import Tables
 from cqels.engine.tails import split_tail
@@ -27,7 +28,7 @@ from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
-from cqels.plan.algebra import Query, Source, walk_plan
+from cqels.plan.algebra import Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
@@ -56,12 +57,21 @@ class Running:
     raw: list[Words] = field(default_factory=list)
     """What the machine sent, rows of words; made into results when they are taken."""
 
+    early: list[Result] = field(default_factory=list)
+    """Results made at once."""
     ready: list[Result] = field(default_factory=list)
 
-    def make(self) -> list[Result]:
-        """Make results of what the machine sent since the last time."""
+    def settle(self) -> None:
+        """Make results of what the machine sent."""
         raw, self.raw = self.raw, []
-        made = [result for rows in raw for result in self.answers.results_of(rows, self.terms)]
+        for rows in raw:
+            for change in self.answers.changes_of(rows, self.terms):
+                self.early += self.answers.results(change)
+
+    def make(self) -> list[Result]:
+        """The results since the last time; they are kept until they are taken."""
+        self.settle()
+        made, self.early = self.early, []
         self.ready += made
         return made
 
@@ -106,6 +116,9 @@ class Core:
         """Add a query. It sees the elements that come from now on."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
+        published = query.policy == "cqels-1"
+        if published:
+            query = replace(query, plan=transform_plan(query.plan, without_slide))
         split = split_tail(rewrite(query).plan)
         whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
         fresh = bool(split.tail) or times_matter(split.plan)
@@ -122,7 +135,7 @@ class Core:
             query,
             name,
             pipeline,
-            Answers(query, name, pipeline.columns, split.tail),
+            (PublishedAnswers if published else Answers)(query, name, pipeline.columns, split.tail),
             self.terms,
             frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
@@ -170,10 +183,7 @@ class Core:
         if not any(self.readers(each) for each in linked):
             linked, alone = [], self.running
         if alone:
-            numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
-            block = self._block(batch, numbers)
-            for running in alone:
-                self._run(running, block)
+            self._feed(alone, batch)
         if linked:
             self._chained(linked, batch)
         else:
@@ -193,10 +203,42 @@ class Core:
                 self._tables.refresh(running.query, table)
             self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
-            block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
-            self._run(running, block)
+            last = self.arena.words[running.pipeline.place + machine.LAST]
+            self._run(running, self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number])))
+            self.arena.words[running.pipeline.place + machine.LAST] = last  # time begins with the first element
             made.extend(self._made(running))
         self._deliver(self.running, made)
+
+    def _feed(self, queries: list[Running], batch: Batch) -> None:
+        """Let queries work off elements whose numbers begin with the next one."""
+        elements = batch.streams >= 0
+        numbers = self.number + np.cumsum(elements) - elements
+        block = self._block(batch, numbers)
+        for running in queries:
+            if not isinstance(running.answers, PublishedAnswers):
+                self._run(running, block)
+        for running in queries:
+            if isinstance(running.answers, PublishedAnswers):
+                for place in range(len(batch)):
+                    self._publish(running, running.answers, batch[place : place + 1], numbers[place : place + 1])
+
+    def _publish(self, running: Running, answers: PublishedAnswers, one: Batch, number: Words) -> None:
+        """One element after what expires when it comes; nothing is sent for a heartbeat."""
+        stream = int(one.streams[0])
+        if stream >= 0 and stream not in running.streams:
+            return
+        running.settle()
+        self._run(running, self._block(_event(int(one.times[0]), machine.HEARTBEAT), number))
+        expiry, running.raw = running.raw, []
+        if stream >= 0:
+            self.arena.words[running.pipeline.place + machine.TICKS] -= 1  # it is one tick
+            self._run(running, self._block(one, number))
+        arrival, running.raw = running.raw, []
+        first, second = (
+            next((change for rows in raw for change in answers.changes_of(rows, self.terms)), None)
+            for raw in (expiry, arrival)
+        )
+        running.early += answers.arrived(first, second)
 
     def refresh(self) -> None:
         """Bring all tables up to date with a dataset that may have changed unseen."""
@@ -222,16 +264,15 @@ class Core:
             if one.streams[0] >= 0:
                 self._arrive(linked, one, made)
             else:
+                self._feed(linked, one)
                 for running in linked:
-                    self._run(running, self._block(one, np.array([self.number])))
                     made.extend(self._made(running))
             self._deliver(linked, made)
 
     def _arrive(self, linked: list[Running], one: Batch, made: deque[tuple[int, int, tuple[Triple, ...]]]) -> None:
-        block = self._block(one, np.array([self.number]))
+        self._feed(linked, one)
         self.number += 1
         for running in linked:
-            self._run(running, block)
             made.extend(self._made(running))
 
     def _deliver(self, linked: list[Running], made: deque[tuple[int, int, tuple[Triple, ...]]]) -> None:
