@@ -1,6 +1,6 @@
 """Streams, static files and results as bytes: what comes into the engine from files and what it writes."""
 
-from cqels.io.declare import StreamDeclaration, declare, parse_declaration
+from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration
 from cqels.io.element import Element, Rejected
 from cqels.io.load import read_graph
 from cqels.io.read import merge, read_stream
@@ -13,6 +13,7 @@ __all__ = [
     "Result",
     "ResultWriter",
     "StreamDeclaration",
+    "StreamSettings",
     "declare",
     "merge",
     "parse_declaration",
