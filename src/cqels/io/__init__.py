@@ -15,7 +15,6 @@ __all__ = [
     "ResultWriter",
     "StreamDeclaration",
     "StreamSettings",
-    "Tally",
     "declare",
     "merge",
     "parse_declaration",
