@@ -68,6 +68,7 @@ def _played(case: Case, make: Callable[..., Any]) -> Outcome:
 
 ENGINES: dict[str, Engine] = {"reference": reference, "incremental": incremental}
 
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DIRECTORY).with_suffix("")))
 def test_case(path: Path, engine: str) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "ResultWriter",
     "StreamDeclaration",
     "StreamSettings",
+    "Tally",
     "declare",
     "merge",
     "parse_declaration",
