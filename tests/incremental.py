@@ -27,7 +27,7 @@ class Incremental:
             self.engine.declare(each)
 
     def register(self, query: Query) -> StandingQuery:
-        return self.engine.register(query)
+        return self.engine.register(query, declare=False)
 
     def push(self, element: Element) -> None:
         self.engine.push_elements([element])

@@ -106,7 +106,7 @@ def test_many_edges() -> None:
     """Memory is used again: what is gone leaves nothing behind."""
     random, harness = Random(3), Harness(0)
     used = []
-    for round in range(8):
+    for _round in range(8):
         for tick in range(20):
             for _ in range(6):
                 harness.change((random.randint(1, 30), random.randint(1, 30)), (tick, random.randint(0, 5)))

@@ -34,7 +34,7 @@ class Change:
     whole: bool
     rows: list[tuple[Row, int, Stamp]]
     by_expiry: bool = False
-    """It is what the same tick would have changed had nothing arrived, where that is told apart."""
+    """It is what the tick would have changed had nothing arrived, where that is told apart."""
 
 
 @dataclass
@@ -51,24 +51,15 @@ class Answers:
     answer: bool = False
 
     def results_of(self, rows: Words, terms: Terms) -> Iterator[Result]:
-        """The results of what the machine sent: rows with weight, the tick's time and number, columns and stamps.
+        """The results of what the machine sent."""
+        for change in self.changes_of(rows, terms):
+            yield from self.results(change)
+
+    def changes_of(self, rows: Words, terms: Terms) -> Iterator[Change]:
+        """The changes of what the machine sent: rows with weight, the tick's time and number, columns and stamps.
 
         A row of weight 0 announces that a whole follows.  What is due to expiry comes before the rest of its tick.
         """
-        expired: Change | None = None
-        for change in self._changes(rows, terms):
-            if expired is not None and expired.tick != change.tick:
-                self._settle(expired)
-                expired = None
-            if change.by_expiry:
-                expired = change
-                continue
-            yield from self.results(change, expired)
-            expired = None
-        if expired is not None:
-            self._settle(expired)
-
-    def _changes(self, rows: Words, terms: Terms) -> Iterator[Change]:
         width = len(self.columns)
         stamps = rows[:, COLUMNS + width :].tolist()
         solutions = terms.decode_rows(rows[:, COLUMNS : COLUMNS + width])
@@ -84,27 +75,20 @@ class Answers:
             time, tick, whole = heads[start][TIME], heads[start][NUMBER], heads[start][WEIGHT] == 0
             yield Change(time, tick, whole, found, heads[start][OLDEST] == 1)
 
-    def _settle(self, expired: Change) -> None:
-        """Nothing came in that tick: what expired is gone, and nothing is sent."""
+    def results(self, change: Change) -> Iterator[Result]:
         if self.query.form == "ask":
-            self._count(expired)
-            self.answer = self.count > 0
-        elif expired.whole:
-            self.before = self._ordered(expired)
-
-    def results(self, change: Change, expired: Change | None = None) -> Iterator[Result]:
-        """The results of a change; `expired` is what of it is due to expiry, which alone sends nothing."""
-        if self.query.form == "ask":
-            yield from self._ask(change, expired)
+            yield from self._ask(change)
             return
         signed: list[tuple[str, Row]] | None
         if not change.whole:
-            signed = self._signed(change, expired)
+            signed = self._signed(change)
         else:
             rows = self._ordered(change)
-            unmoved = self.before if expired is None else self._ordered(expired)
-            signed = self._compared(rows, unmoved, ordered=bool(self.tail))
+            signed = self._compared(rows, ordered=bool(self.tail))
             self.before = rows
+        yield from self._sent(change, signed)
+
+    def _sent(self, change: Change, signed: list[tuple[str, Row]] | None) -> Iterator[Result]:
         if signed is None:
             yield Result(self.name, change.time, change.tick, "", (), empty=True)
             return
@@ -132,40 +116,23 @@ class Answers:
         projected = [node.variables for node in self.tail if isinstance(node, algebra.Project)]
         return projected[-1] if projected else self.columns
 
-    def _ask(self, change: Change, expired: Change | None) -> Iterator[Result]:
-        before = unmoved = self.answer
-        if expired is not None:
-            self._count(expired)
-            unmoved = self.count > 0
-        self._count(change)
-        self.answer = self.count > 0
-        if self.answer not in (before, unmoved) or (change.whole and self.query.emit == "rstream"):
-            yield Result(self.name, change.time, change.tick, "", (), boolean=self.answer)
+    def _ask(self, change: Change) -> Iterator[Result]:
+        answer = self._holds(change)
+        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
+            self.answer = answer
+            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
 
-    def _count(self, change: Change) -> None:
+    def _holds(self, change: Change) -> bool:
+        """The answer of an ASK after a change."""
         if change.whole:
             self.count = len(self._ordered(change))
         else:
             self.count += sum(weight for _, weight, _ in change.rows)
+        return self.count > 0
 
-    def _signed(self, change: Change, expired: Change | None) -> list[tuple[str, Row]]:
-        if expired is not None:
-            return self._signed_apart(change, expired)
+    def _signed(self, change: Change) -> list[tuple[str, Row]]:
         appeared = [row for row, weight, _ in change.rows for _ in range(weight)]
         vanished = [row for row, weight, _ in change.rows for _ in range(-weight)]
-        return self._chosen(appeared, vanished)
-
-    def _signed_apart(self, change: Change, expired: Change) -> list[tuple[str, Row]]:
-        """What a tick changed, without those changes of it that expiry alone would have made."""
-        alone = {row: weight for row, weight, _ in expired.rows}
-        both = Counter(alone)
-        for row, weight, _ in change.rows:
-            both[row] += weight
-        appeared, vanished = [], []
-        for row, weight in both.items():
-            gone = alone.get(row, 0)
-            appeared += [row] * (max(weight, 0) - max(gone, 0))
-            vanished += [row] * (max(-weight, 0) - max(-gone, 0))
         return self._chosen(appeared, vanished)
 
     def _chosen(self, appeared: list[Row], vanished: list[Row]) -> list[tuple[str, Row]]:
@@ -179,22 +146,18 @@ class Answers:
             case _:
                 return minus + plus
 
-    def _compared(self, rows: list[Row], unmoved: list[Row], *, ordered: bool) -> list[tuple[str, Row]] | None:
-        """What a whole result means for the emission; None is an empty snapshot.
-
-        `unmoved` is what it would be had nothing arrived, where that sends nothing, else what it was before.
-        """
+    def _compared(self, rows: list[Row], *, ordered: bool) -> list[tuple[str, Row]] | None:
+        """What a whole result means for the emission; None is an empty snapshot."""
         shown = rows if ordered else _by_text(rows)
         match self.query.emit:
             case "rstream":
                 return [("+", row) for row in shown]
             case "snapshot":
-                known = [each if ordered else _by_text(each) for each in (self.before, unmoved)]
-                return [] if shown in known else [("+", row) for row in shown] or None
+                last = self.before if ordered else _by_text(self.before)
+                return [] if shown == last else [("+", row) for row in shown] or None
             case _:
-                new, old, other = Counter(rows), Counter(self.before), Counter(unmoved)
-                appeared, vanished = (new - old) - (other - old), (old - new) - (old - other)
-                return self._chosen(list(appeared.elements()), list(vanished.elements()))
+                new, old = Counter(rows), Counter(self.before)
+                return self._chosen(list((new - old).elements()), list((old - new).elements()))
 
     # ------------------------------------------------------------ ORDER BY and LIMIT
 

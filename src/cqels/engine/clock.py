@@ -166,6 +166,7 @@ class Clock:
 
     def _release(self, horizon: int) -> Batch:
         due = self._held.until(horizon)
+        due = due[self._overtaken(due) :]
         if len(due):
             self._released = int(due.times[-1])
         return due

@@ -11,6 +11,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
+from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.recompute import Recomputation
 from cqels.engine.tables import Tables
 from cqels.engine.tails import split_tail
@@ -19,7 +20,6 @@ from cqels.flow.calls import Calls, Function
 from cqels.flow.compile import Compiler, Pipeline
 from cqels.flow.obstacles import times_matter
 from cqels.flow.times import tell_times
-from cqels.flow.windows import without_slides
 from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
@@ -29,7 +29,7 @@ from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
-from cqels.plan.algebra import Query, Source, walk_plan
+from cqels.plan.algebra import Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
@@ -108,14 +108,15 @@ class Core:
         """Add a query. It sees the elements that come from now on."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
-        if query.policy == "cqels-1":
-            query = replace(query, plan=without_slides(query.plan))
+        published = query.policy == "cqels-1"
+        if published:
+            query = replace(query, plan=transform_plan(query.plan, without_slide))
         split = split_tail(rewrite(query).plan)
         whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
         fresh = bool(split.tail) or times_matter(split.plan)
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
-        apart = machine.EXPIRY_APART if query.policy == "cqels-1" else 0
+        apart = machine.EXPIRY_APART if published else 0
         self.calls.asked = []
         compiler = Compiler(self.arena, self.calls, dict(self.streams), fresh, bool(always), name)
         flags = closing | always | apart
@@ -128,7 +129,7 @@ class Core:
             query,
             name,
             pipeline,
-            Answers(query, name, pipeline.columns, split.tail),
+            (PublishedAnswers if published else Answers)(query, name, pipeline.columns, split.tail),
             self.terms,
             frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cqels.engine.core import Running
 from cqels.io import Result
+from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
     import pandas
@@ -30,6 +31,11 @@ class StandingQuery:
     @property
     def name(self) -> str:
         return self.running.name
+
+    @property
+    def query(self) -> Query:
+        """The plan of the query, as it was registered."""
+        return self.running.query
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -226,14 +226,18 @@ class Compiler(Windows):
 
     def _matches(self, left: Stage, node: Exists, active: int | None) -> tuple[Stage, Stage, bool]:
         """Rows to match for an EXISTS: the left ones, the others, and whether they have to be equal."""
-        inner, conditions = parts_of(node, frozenset(left.columns))
+        inner, steps = parts_of(node, frozenset(left.columns))
         right = self.stage(inner, active)
-        if not conditions:
+        if not steps:
             return left, right, False
         told_apart, identity = self._told_apart(left)
         pairs = self.joined([told_apart, right])
-        for condition in conditions:
-            pairs = self._where(pairs, condition, active)
+        for step in steps:
+            match step:
+                case algebra.Filter(condition=condition):
+                    pairs = self._where(pairs, condition, active)
+                case algebra.Extend(variable=name, expression=expression):
+                    pairs = self._extend(pairs, name, expression, active)
         return told_apart, self.projected(pairs, identity), True
 
     # ------------------------------------------------------------ groups
@@ -284,7 +288,7 @@ class Compiler(Windows):
         words[machine.SOLUTIONS], words[machine.RESULTS] = solutions.queue, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
         words[machine.KNOWN] = self.taken(make_table(self.arena.base, COLUMNS - 1 + width, 1))
-        words[machine.SUM] = self.taken(make_table(self.arena.base, max(width, 1), 1))
+        words[machine.SUM] = self.taken(make_table(self.arena.base, width, 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
         words[machine.PENDING] = 1  # the first tick counts as a change

@@ -5,6 +5,7 @@ A part is *closed* if it does not read the active graph of a window around it: o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 
 from cqels.kernels.join import MOST_JOIN_COLUMNS
@@ -12,6 +13,7 @@ from cqels.lang.expressions import Call, Exists, Expression, calls, walk
 from cqels.lang.syntax import Count
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
+    Distinct,
     Extend,
     Filter,
     Graph,
@@ -153,32 +155,61 @@ def _in_expressions(plan: Plan) -> str | None:
 # ------------------------------------------------------------ EXISTS
 
 
-def parts_of(node: Exists, outer: frozenset[str]) -> tuple[Plan, list[Expression]]:
-    """The pattern of an EXISTS without those conditions at its top that read what is bound outside, and these."""
+def parts_of(node: Exists, outer: frozenset[str]) -> tuple[Plan, list[Filter | Extend]]:
+    """The pattern of an EXISTS without what is at its top and reads what is bound outside, and that, innermost first.
+
+    What does not matter to whether there is a solution is left out.
+    """
     inner: Plan = node.pattern
-    conditions: list[Expression] = []
-    while isinstance(inner, Filter):
-        conditions += conjuncts(inner.condition)
-        inner = inner.input
-    bound = certain(inner)
-    own = [part for part in conditions if reads(part) & outer <= bound]
-    if own:
-        inner = Filter(inner, reduce(lambda one, other: Call("AND", (one, other)), own))
-    return inner, [part for part in conditions if not reads(part) & outer <= bound]
+    chain: list[Filter | Extend] = []
+    while True:
+        match inner:
+            case LeftJoin(left=left) if not chain:
+                inner = left
+            case Distinct(input=below) | OrderBy(input=below):
+                inner = below
+            case Filter(input=below):
+                chain.append(inner)
+                inner = below
+            case Extend(input=below, variable=name) if name not in outer:
+                chain.append(inner)
+                inner = below
+            case _:
+                break
+    while chain:
+        bound, last = certain(inner), chain.pop()
+        parts = conjuncts(last.condition) if isinstance(last, Filter) else [last.expression]
+        own = [part for part in parts if reads(part) & outer <= bound]
+        if isinstance(last, Filter) and own:
+            inner = Filter(inner, _all(own))
+        elif own:
+            inner = replace(last, input=inner)
+        if len(own) < len(parts):
+            other = [part for part in parts if part not in own]
+            chain.append(replace(last, condition=_all(other)) if isinstance(last, Filter) else last)
+            break
+    return inner, chain[::-1]
+
+
+def _all(conditions: list[Expression]) -> Expression:
+    return reduce(lambda one, other: Call("AND", (one, other)), conditions)
 
 
 def _of_exists(node: Exists, outer: frozenset[str]) -> str | None:
-    inner, conditions = parts_of(node, outer)
+    inner, steps = parts_of(node, outer)
     if not _transparent(inner, outer):
         return "an EXISTS that looks outside from deep inside"
     both = outer | frozenset(variables(inner))
-    for part in conditions:
-        if calls(part) & (TIMES | NOWS | DRAWS | {"TIMESTAMP"}):
-            return "times or draws in an EXISTS that looks outside"
-        for each in exists_in(part):
-            reason = _of_exists(each, both)
-            if reason is not None:
-                return reason
+    for step in steps:
+        for expression in expressions_of(step):
+            if calls(expression) & (TIMES | NOWS | DRAWS | {"TIMESTAMP"}):
+                return "times or draws in an EXISTS that looks outside"
+            for each in exists_in(expression):
+                reason = _of_exists(each, both)
+                if reason is not None:
+                    return reason
+        if isinstance(step, Extend):
+            both |= {step.variable}
     return None
 
 
@@ -195,7 +226,7 @@ def _transparent(plan: Plan, outer: frozenset[str]) -> bool:
         case Unit() | Triples() | Values() | Service():
             return True
         case PathPattern(path=path):
-            return ways_to_stay(path) == 0  # a path of no length begins at any node that is given
+            return ways_to_stay(path) == 0  # a path of no steps begins at any node that is given
         case Join(inputs=inputs) | Union(inputs=inputs):
             return all(_transparent(each, outer) for each in inputs)
         case LeftJoin(left=left, right=right) | Minus(left=left, right=right) | Sequence(left=left, right=right):

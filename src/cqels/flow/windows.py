@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from pyoxigraph import NamedNode
@@ -134,22 +134,6 @@ class Windows(Operators):
                 words = np.concatenate([self.arena.array(each, window.PATTERN_WORDS) for each in patterns])
                 self.arena.words[place + window.PATTERNS] = self.words([int(word) for word in words])
                 self.arena.words[place + window.PATTERN_COUNT] = len(patterns)
-
-
-def without_slides(plan: Plan) -> Plan:
-    """The plan with windows that move at every tick."""
-
-    def still(node: Plan) -> Plan:
-        if not isinstance(node, algebra.Stream):
-            return node
-        return replace(node, sources=tuple(_without_slide(source) for source in node.sources))
-
-    return algebra.transform_plan(plan, still)
-
-
-def _without_slide(source: Source) -> Source:
-    window = source.window
-    return replace(source, window=replace(window, slide=None)) if isinstance(window, Range) else source
 
 
 def _shape(chosen: Window) -> tuple[int, int, int | None]:

@@ -1,4 +1,4 @@
-"""The declaration of a stream: which files it is read from and in what order it is put; `read` does the reading."""
+"""Streams as they are declared and registered: files, format, order in time; the reading itself lives in `read`."""
 
 from __future__ import annotations
 
