@@ -18,8 +18,9 @@ import numpy as np
 from cqels.engine.batch import Batch
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
-from cqels.io import StreamSettings
+from cqels.io import Result, StreamSettings
 from cqels.kernels.memory import ROOTS, give
+from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Plan, Query
 
@@ -30,6 +31,7 @@ PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 def written(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: int) -> bytes:
     """The bytes of a snapshot. The same state gives the same bytes."""
     _write_page(core, _page(core, clock, settings, late))
+    core.dictionary.wipe()
     return core.arena.snapshot()
 
 
@@ -56,7 +58,8 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
         ]
         running.streams, running.output = frozenset(state["streams"]), state["output"]
         running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
-        running.ready = []
+        running.early = [_result_of(running.name, each) for each in state["early"]]
+        running.ready = [_result_of(running.name, each) for each in state["ready"]]
         running.answers.restore(state["answers"], core.terms)
         functions += running.functions
     core.calls.renumber(functions)
@@ -70,11 +73,6 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
 
 def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: int) -> dict[str, Any]:
     numbers, held = clock.state()
-    for running in core.running:
-        if running.ready:
-            raise CqelsError(
-                f"query '{running.name}' has results that nobody has taken", hint="take them before the snapshot"
-            )
     return {
         "version": VERSION,
         "number": core.number,
@@ -93,12 +91,28 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
                 "functions": [number for number, _ in running.functions],
                 "streams": sorted(running.streams),
                 "output": running.output,
+                "early": [_result(each) for each in running.early],
+                "ready": [_result(each) for each in running.ready],
                 "sent": [rows.tolist() for rows in running.raw],
                 "answers": running.answers.state(core.terms),
             }
             for running in core.running
         ],
     }
+
+
+def _result(result: Result) -> list[Any]:
+    """A result that nobody has taken, as plain values."""
+    values = [None if term is None else str(term) for term in result.values]
+    triples = [[str(term) for term in triple] for triple in result.triples]
+    return [result.time, result.tick, result.sign, values, triples, result.boolean, result.empty]
+
+
+def _result_of(name: str, plain: list[Any]) -> Result:
+    time, tick, sign, values, triples, boolean, empty = plain
+    terms: Any = tuple(tuple(term_of(text) for text in triple) for triple in triples)
+    row = tuple(None if text is None else term_of(text) for text in values)
+    return Result(name, time, tick, sign, row, terms, boolean, empty)
 
 
 def fingerprint(query: Query) -> str:
