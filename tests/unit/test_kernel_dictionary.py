@@ -244,7 +244,8 @@ def test_a_history(steps: list[tuple[str, object]], hash_bits: int) -> None:
     for id, term in live.items():
         assert dictionary.find(term) == id
         assert dictionary.term(id) == term
-    assert {id for id in range(kernels.TAGGED, kernels.TAGGED + 80) if kernels.is_live(dictionary.arena.base, dictionary.place, id)} == set(live)
+    base, place = dictionary.arena.base, dictionary.place
+    assert {id for id in range(kernels.TAGGED, kernels.TAGGED + 80) if kernels.is_live(base, place, id)} == set(live)
 
 
 def restored(dictionary: ArenaDictionary) -> ArenaDictionary:

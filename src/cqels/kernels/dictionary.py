@@ -109,6 +109,16 @@ def length_of(base, dictionary, id):
 
 
 @kernel
+def texts_of(base, dictionary, words, count, target):
+    """For words at one address write, to another, the address and the length of each one's text, 0 for other words."""
+    for number in range(count):
+        id = load(words, number)
+        live = is_live(base, dictionary, id)
+        store(target, 2 * number, text_of(base, dictionary, id) if live else 0)
+        store(target, 2 * number + 1, length_of(base, dictionary, id) if live else 0)
+
+
+@kernel
 def tag_of(base, dictionary, id):
     """The tag of an entry: TEXT also where Python has yet to say what it is."""
     return load(base, entry_at(base, dictionary, id) + SHAPE) >> TAG_SHIFT & BYTE_MASK
