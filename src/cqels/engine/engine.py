@@ -125,9 +125,7 @@ class Engine:
             self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
             block = self._block([[self._last or 0, self._number, machine.UPDATE, 0, 0]], [])
-            last = self.arena.words[running.pipeline.place + machine.LAST]
             self._run(running, block)
-            self.arena.words[running.pipeline.place + machine.LAST] = last  # time begins with the first element
 
     def _work(self, rows: list[list[int]], triples: list[list[int]]) -> None:
         if not rows:

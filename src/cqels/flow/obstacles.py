@@ -45,6 +45,7 @@ from cqels.plan.scope import certain, mentioned, reads, variables
 TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
 NOWS = frozenset({"NOW", CQ + "now"})
 _STARTS = frozenset({"GETDURATION", "GETSTARTTIME"})
+_WIDE = "more variables than a join can share"
 
 
 def obstacle(plan: Plan, *, windowed: bool) -> str | None:
@@ -127,8 +128,8 @@ def _own(plan: Plan) -> str | None:
                     case Range(time=predicate) if predicate is not None:
                         return "a window over times that the elements tell"
             return None
-        case Join() if len(variables(plan)) > MOST_JOIN_COLUMNS:
-            return "more variables than a join can share"
+        case Join() | LeftJoin() if len(variables(plan)) > MOST_JOIN_COLUMNS:
+            return _WIDE
         case _:
             return None
 
@@ -200,6 +201,8 @@ def _of_exists(node: Exists, outer: frozenset[str]) -> str | None:
     if not _transparent(inner, outer):
         return "an EXISTS that looks outside from deep inside"
     both = outer | frozenset(variables(inner))
+    if steps and len(both) > MOST_JOIN_COLUMNS:
+        return _WIDE
     for step in steps:
         for expression in expressions_of(step):
             if calls(expression) & (TIMES | NOWS | DRAWS | {"TIMESTAMP"}):
