@@ -68,27 +68,10 @@ def _played(case: Case, make: Callable[..., Any]) -> Outcome:
 
 ENGINES: dict[str, Engine] = {"reference": reference, "incremental": incremental}
 
-_DERIVED = "what a query constructs is no input of other queries yet"
-_UNCHECKED = "the names of streams are not checked yet"
-NOT_YET = {
-    "dialects/csparql-construct": _DERIVED,
-    "language/register": _DERIVED,
-    "results/construct-and-input-together": _DERIVED,
-    "results/construct-chain-slides": _DERIVED,
-    "results/construct-is-input": _DERIVED,
-    "errors/output-is-a-stream": _UNCHECKED,
-    "errors/reads-its-own-stream": _UNCHECKED,
-    "errors/unknown-stream": _UNCHECKED,
-}
-"""What the incremental engine does otherwise, and why."""
-
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DIRECTORY).with_suffix("")))
-def test_case(path: Path, engine: str, request: pytest.FixtureRequest) -> None:
-    reason = NOT_YET.get(str(path.relative_to(DIRECTORY).with_suffix("")))
-    if engine == "incremental" and reason is not None:
-        request.applymarker(pytest.mark.xfail(reason=reason))
+def test_case(path: Path, engine: str) -> None:
     case = read_case(path)
     lines = shown(case, ENGINES[engine](case))
     if os.environ.get("REWRITE") and engine == "reference":

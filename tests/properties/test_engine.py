@@ -60,11 +60,13 @@ def test_blocks_do_not_matter(examples: int) -> None:
         for places in ([], cuts, range(len(elements))):
             store = Store()
             store.add(scenario.static)
-            engine = Engine(store, [each.iri for each in scenario.streams], size=1 << 26)
+            engine = Engine(store=store, size=1 << 26)
+            for each in scenario.streams:
+                engine.declare(each)
             running = engine.register(scenario.prepared())
             ends = [*sorted(place for place in places if place < len(elements)), len(elements)]
             for start, end in zip([0, *ends], ends, strict=False):
-                engine.push(elements[start:end])
+                engine.push_elements(elements[start:end])
             results.append(running.take())
         assert results[0] == results[1] == results[2]
 

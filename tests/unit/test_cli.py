@@ -178,7 +178,7 @@ def test_light_commands_stay_light() -> None:
         "import sys, cqels.plan.explain, cqels.plan.prepare, cqels.cli\n"
         "query = cqels.plan.prepare.prepare('SELECT ?s { STREAM <u:s> [NOW] { ?s ?p ?o } }')\n"
         "cqels.plan.explain.explain(query)\n"
-        "print([name for name in ('numba', 'pyspark', 'pandas', 'numpy', 'pyarrow') if name in sys.modules])\n"
+        "print([name for name in ('llvmlite', 'pyspark', 'pandas', 'numpy', 'pyarrow') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

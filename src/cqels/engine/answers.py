@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from typing import Any
 
+import numpy as np
+
+from cqels.engine.batch import Words
+from cqels.engine.terms import Terms
 from cqels.io import Result
+from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
 from cqels.lang.expressions import Expression
 from cqels.model.terms import Term, text_of
 from cqels.model.values import ExpressionError, order_key
@@ -28,6 +33,8 @@ class Change:
     tick: int
     whole: bool
     rows: list[tuple[Row, int, Stamp]]
+    by_expiry: bool = False
+    """It is what the tick would have changed had nothing arrived, where that is told apart."""
 
 
 @dataclass
@@ -42,6 +49,31 @@ class Answers:
     before: list[Row] = field(default_factory=list)
     count: int = 0
     answer: bool = False
+
+    def results_of(self, rows: Words, terms: Terms) -> Iterator[Result]:
+        """The results of what the machine sent."""
+        for change in self.changes_of(rows, terms):
+            yield from self.results(change)
+
+    def changes_of(self, rows: Words, terms: Terms) -> Iterator[Change]:
+        """The changes of what the machine sent: rows with weight, the tick's time and number, columns and stamps.
+
+        A row of weight 0 announces that a whole follows.  What is due to expiry comes before the rest of its tick.
+        """
+        width = len(self.columns)
+        stamps = rows[:, COLUMNS + width :].tolist()
+        solutions = terms.decode_rows(rows[:, COLUMNS : COLUMNS + width])
+        heads = rows[:, :COLUMNS].tolist()
+        parts = 2 * rows[:, NUMBER] - rows[:, OLDEST]
+        starts = np.flatnonzero(np.diff(parts, prepend=-1)).tolist()
+        for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+            found = [
+                (solutions[place], heads[place][WEIGHT], (stamps[place][0], stamps[place][1]))
+                for place in range(start, end)
+                if heads[place][WEIGHT] != 0
+            ]
+            time, tick, whole = heads[start][TIME], heads[start][NUMBER], heads[start][WEIGHT] == 0
+            yield Change(time, tick, whole, found, heads[start][OLDEST] == 1)
 
     def results(self, change: Change) -> Iterator[Result]:
         if self.query.form == "ask":
@@ -70,6 +102,14 @@ class Answers:
             if triples := constructed(self.query, self.names, row, place):
                 number += 1
                 yield Result(self.name, change.time, change.tick, shown, (), triples)
+
+    def state(self, terms: Terms) -> list[Any]:
+        """What is remembered, as plain values."""
+        return [[terms.encode_all(row) for row in self.before], self.count, self.answer]
+
+    def restore(self, state: list[Any], terms: Terms) -> None:
+        rows, self.count, self.answer = state
+        self.before = [tuple(terms.decode(word) for word in row) for row in rows]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,11 +211,3 @@ def _freshest_first(rows: list[tuple[Row, Stamp]], ties: range | list[int]) -> l
 
 def _by_text(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(text_of, row)))
-
-
-def changes_of(rows: Iterator[tuple[int, int, int, Row, Stamp]]) -> Iterator[Change]:
-    """Group the kernels' results by tick. A result of weight 0 announces that a whole follows."""
-    for (time, tick), members in groupby(rows, key=lambda row: (row[1], row[2])):
-        found = list(members)
-        whole = found[0][0] == 0
-        yield Change(time, tick, whole, [(row, weight, stamp) for weight, _, _, row, stamp in found if weight != 0])

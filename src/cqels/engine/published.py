@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from cqels.engine.answers import Answers, Change, Row
+from cqels.engine.batch import Words
+from cqels.engine.terms import Terms
 from cqels.io import Result
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Stream
@@ -29,6 +31,21 @@ def without_slide(plan: Plan) -> Plan:
 @dataclass
 class PublishedAnswers(Answers):
     """Makes the results of one query, those of expiry left out."""
+
+    def results_of(self, rows: Words, terms: Terms) -> Iterator[Result]:
+        """The results of what the machine sent: of each tick, what expired comes before what arrived."""
+        expiry: Change | None = None
+        for change in self.changes_of(rows, terms):
+            if expiry is not None and expiry.tick != change.tick:
+                yield from self.arrived(expiry, None)
+                expiry = None
+            if change.by_expiry:
+                expiry = change
+            else:
+                yield from self.arrived(expiry, change)
+                expiry = None
+        if expiry is not None:
+            yield from self.arrived(expiry, None)
 
     def arrived(self, expiry: Change | None, arrival: Change | None) -> Iterator[Result]:
         """The results of an element's tick: what changed by its time alone, then by itself; None is nothing."""

@@ -6,7 +6,7 @@ Nothing is remembered here from one tick to the next but the graphs of the datas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
@@ -38,11 +38,10 @@ Row = tuple[int, ...]
 class Recomputation:
     """Computes parts of queries anew, and writes what has changed into their queues."""
 
-    def __init__(self, dictionary: ArenaDictionary, store: Store, streams: Iterable[str]) -> None:
+    def __init__(self, dictionary: ArenaDictionary, store: Store) -> None:
         self._arena: Arena = dictionary.arena
         self._dictionary = dictionary
         self._store = store
-        self._streams = tuple(NamedNode(iri) for iri in streams)
         self._graphs: dict[NamedNode | None, tuple[int, StampedGraph]] = {}
 
     def serve(self, pipeline: Pipeline, part: Recomputed, seed: str) -> None:
@@ -51,7 +50,7 @@ class Recomputation:
         contents = {source: self._content(pipeline, source, kept, now) for source, kept in part.windows.items()}
         self._notice(pipeline, part, contents)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
-        bag = evaluator.solutions(part.plan, computed=pipeline.computed)
+        bag = evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events)
         after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
         before = self._before(part)
         for row in dict.fromkeys((*before, *after)):
@@ -146,7 +145,7 @@ class Recomputation:
         return World(
             default=self._default(query.default_graphs) if None in read else StampedGraph(),
             named={name: self._graph(name) for name in named if name in read or ANY in read},
-            streams=self._streams,
+            streams=tuple(NamedNode(iri) for iri in pipeline.streams),
             window=self._windows(contents),
             service=self._service,
             now=now,

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pyoxigraph import NamedNode
 
 from cqels.flow.expressions import Given
-from cqels.flow.obstacles import exists_in, obstacle, parts_of, reads_active, timely
-from cqels.flow.stages import Pipeline, Recomputed, Stage, Table, add_static_row
+from cqels.flow.obstacles import exists_in, obstacle, parts_of, reads_active, spans_matter, timely
+from cqels.flow.paths import path_stage
+from cqels.flow.stages import Pipeline, Recomputed, Stage, Table
 from cqels.flow.windows import Windows
 from cqels.kernels import machine
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
-from cqels.kernels.rows import COLUMNS, NEVER, make_queue
+from cqels.kernels.rows import COLUMNS, EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
 from cqels.lang.expressions import Call, Exists, Expression, Var
 from cqels.model.terms import FALSE, TRUE
@@ -67,6 +68,10 @@ class Compiler(Windows):
                 return self._group(plan, active)
             case algebra.LeftJoin():
                 return self._left_join(plan, active)
+            case algebra.Sequence():
+                return self._sequence(plan, active)
+            case algebra.PathPattern():
+                return self._static(algebra.Static(plan, ())) if active is None else path_stage(self, plan, active)
             case algebra.Minus(left=left, right=right):
                 return self.negation(MINUS, self.stage(left, active), self.stage(right, active))
             case _:
@@ -94,7 +99,9 @@ class Compiler(Windows):
         place = self.words([0, int(moves), 1, len(windows), *reads])
         self.add(machine.RECOMPUTE, place)
         before = self.taken(make_queue(self.arena.base, len(names)))
-        self.recomputed[len(self.operators)] = Recomputed(plan, reason, place, stage, before, windows, ranked)
+        self.recomputed[len(self.operators)] = Recomputed(
+            plan, reason, place, stage, before, windows, ranked, self.events
+        )
         return stage
 
     # ------------------------------------------------------------ windows
@@ -146,6 +153,17 @@ class Compiler(Windows):
         """What is in the block can be joined with what is beside it."""
         ranging = isinstance(plan.sources[0].stream, Var)
         return not ranging and obstacle(plan, windowed=True) is None
+
+    def _sequence(self, plan: algebra.Sequence, active: int | None) -> Stage:
+        outside, self.events = self.events, True
+        if active is not None and not outside and reads_active(plan):
+            active = self.eventful(active)
+        left, right = self.stage(plan.left, active), self.stage(plan.right, active)
+        self.events = outside
+        timing = SEQ if plan.kind == "seq" else EQUALS
+        if plan.optional:
+            return self.negation(LEFT_JOIN, left, right, timing=timing)
+        return self.joined([left, right], timing)
 
     def _left_join(self, plan: algebra.LeftJoin, active: int | None) -> Stage:
         left, right = self.stage(plan.left, active), self.stage(plan.right, active)
@@ -255,6 +273,7 @@ class Compiler(Windows):
     def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int, ranked: str | None = None) -> Pipeline:
         """The pipeline of a plan. `ranked` is the reason to compute it all anew, with the order of its solutions."""
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
+        self.spans = self.fresh and spans_matter(plan)
         solutions = self.stage(plan) if ranked is None else self._recomputed(plan, ranked, ranked=True)
         if not self.keep_all:
             self.keep_matching()
@@ -269,7 +288,7 @@ class Compiler(Windows):
         words[machine.SOLUTIONS], words[machine.RESULTS] = solutions.queue, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
         words[machine.KNOWN] = self.taken(make_table(self.arena.base, COLUMNS - 1 + width, 1))
-        words[machine.SUM] = self.taken(make_table(self.arena.base, max(width, 1), 1))
+        words[machine.SUM] = self.taken(make_table(self.arena.base, width, 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
         words[machine.PENDING] = 1  # the first tick counts as a change
@@ -286,10 +305,12 @@ class Compiler(Windows):
             self.computed,
             whole,
             self.fresh,
+            tuple(self.streams),
+            self._terms,
         )
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:
         return self.words([word for group in groups for word in group])
 
 
-__all__ = ["RANK", "Compiler", "Pipeline", "Stage", "Table", "add_static_row"]
+__all__ = ["RANK", "Compiler", "Pipeline", "Stage", "Table"]

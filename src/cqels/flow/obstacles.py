@@ -10,7 +10,7 @@ from functools import reduce
 
 from cqels.kernels.join import MOST_JOIN_COLUMNS
 from cqels.lang.expressions import Call, Exists, Expression, calls, walk
-from cqels.lang.syntax import Choice, Count, Inverse, Path, Range, Repeat, Steps
+from cqels.lang.syntax import Count
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
     Distinct,
@@ -41,6 +41,7 @@ from cqels.plan.algebra import (
 from cqels.plan.columns import DRAWS
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, mentioned, reads, variables
+from cqels.plan.sparql_paths import ways_to_stay
 
 TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
 NOWS = frozenset({"NOW", CQ + "now"})
@@ -91,13 +92,21 @@ def exists_in(expression: Expression) -> list[Exists]:
 def times_matter(plan: Plan) -> bool:
     """Something in the plan depends on when the elements came that a solution used."""
     for node in walk_plan(plan):
-        if isinstance(node, Stream) and node.at is not None:
+        if isinstance(node, Sequence) or (isinstance(node, Stream) and node.at is not None):
             return True
         if isinstance(node, Group) and any(each.name in ("SAMPLE", "GROUP_CONCAT") for _, each in node.aggregates):
             return True
         if any(calls(expression) & TIMES for expression in expressions_of(node)):
             return True
     return False
+
+
+def spans_matter(plan: Plan) -> bool:
+    """Something in the plan depends on the oldest of the elements that a solution used."""
+    return any(
+        isinstance(node, Sequence) or any(calls(each) & _STARTS for each in expressions_of(node))
+        for node in walk_plan(plan)
+    )
 
 
 def timely(plan: Plan) -> bool:
@@ -110,23 +119,16 @@ def timely(plan: Plan) -> bool:
 
 def _own(plan: Plan) -> str | None:
     match plan:
-        case Sequence():
-            return "a sequence of events"
         case OrderBy() | Slice():
             return "ORDER BY or LIMIT inside a query"
-        case PathPattern():
-            return "a property path that repeats"
         case Graph():
             return "GRAPH around what is not static"
         case Service():
             return "SERVICE that is not static"
         case Stream(sources=sources):
             for source in sources:
-                match source.window:
-                    case Count(by=by) if by:
-                        return "a window of the latest solutions"
-                    case Range(time=predicate) if predicate is not None:
-                        return "a window over times that the elements tell"
+                if isinstance(source.window, Count) and source.window.by:
+                    return "a window of the latest solutions"
             return None
         case Join() | LeftJoin() if len(variables(plan)) > MOST_JOIN_COLUMNS:
             return _WIDE
@@ -144,8 +146,6 @@ def _in_expressions(plan: Plan) -> str | None:
             return "TIMESTAMP"
         if called & TIMES and isinstance(plan, LeftJoin | Group):
             return "the times of solutions in an OPTIONAL or an aggregate"
-        if called & _STARTS and any(isinstance(node, Distinct) for node in walk_plan(plan)):
-            return "the start of solutions that are merged by DISTINCT"
         for node in exists_in(expression):
             reason = _of_exists(node, outer)
             if reason is not None:
@@ -229,7 +229,7 @@ def _transparent(plan: Plan, outer: frozenset[str]) -> bool:
         case Unit() | Triples() | Values() | Service():
             return True
         case PathPattern(path=path):
-            return not _may_be_empty(path)  # a path of no steps begins at any node that is given
+            return ways_to_stay(path) == 0  # a path of no steps begins at any node that is given
         case Join(inputs=inputs) | Union(inputs=inputs):
             return all(_transparent(each, outer) for each in inputs)
         case LeftJoin(left=left, right=right) | Minus(left=left, right=right) | Sequence(left=left, right=right):
@@ -259,17 +259,3 @@ def _transparent(plan: Plan, outer: frozenset[str]) -> bool:
             return False
         case _:
             return all(_transparent(each, outer) for each in inputs_of(plan))
-
-
-def _may_be_empty(path: Path) -> bool:
-    match path:
-        case Repeat(path=inner, low=low):
-            return low == 0 or _may_be_empty(inner)
-        case Inverse(path=inner):
-            return _may_be_empty(inner)
-        case Steps(paths=paths):
-            return all(map(_may_be_empty, paths))
-        case Choice(paths=paths):
-            return any(map(_may_be_empty, paths))
-        case _:
-            return False

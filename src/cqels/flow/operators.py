@@ -35,9 +35,14 @@ class Operators:
     programs: dict[int, int] = field(default_factory=dict)
     queues: list[int] = field(default_factory=list)
     computed: frozenset[str] = frozenset()
+    events: bool = False
+    """Every occurrence of a triple is an event of its own: below a Sequence."""
+    spans: bool = False
+    """The time of a solution's oldest element matters."""
     _terms: int = 0
 
-    def joined(self, inputs: list[Stage]) -> Stage:
+    def joined(self, inputs: list[Stage], timing: int = 0) -> Stage:
+        """A join; of two inputs, rows whose times are in SEQ or EQUALS alone if `timing` says so."""
         if len(inputs) == 1:
             return inputs[0]
         if len(inputs) > MOST_INPUTS:
@@ -54,11 +59,11 @@ class Operators:
             )
             for each in inputs
         ]
-        self.add(machine.JOIN, make_join(self.arena, out, made))
+        self.add(machine.JOIN, make_join(self.arena, out, made, timing=timing))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
         return Stage(out, names, frozenset(names) - bound)
 
-    def negation(self, mode: int, left: Stage, right: Stage, *, exact: bool = False) -> Stage:
+    def negation(self, mode: int, left: Stage, right: Stage, *, exact: bool = False, timing: int = 0) -> Stage:
         """OPTIONAL, MINUS, EXISTS and NOT EXISTS; `exact` lets an unbound column match only an unbound one."""
         added = tuple(name for name in right.columns if name not in left.columns)
         names = left.columns + added
@@ -73,6 +78,7 @@ class Operators:
             left_nullable=[place for place, name in enumerate(left.columns) if name in left.nullable],
             right_nullable=[place for place, name in enumerate(right.columns) if name in right.nullable],
             exact=exact,
+            timing=timing,
         )
         self.add(machine.NEGATION, place)
         if mode == LEFT_JOIN:
@@ -81,7 +87,14 @@ class Operators:
 
     def distinct(self, source: Stage) -> Stage:
         out = self.queue(len(source.columns))
-        self.add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=self.fresh))
+        place = make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans)
+        self.add(machine.DISTINCT, place)
+        return replace(source, queue=out)
+
+    def once(self, source: Stage, *, fresh: bool) -> Stage:
+        """Each row once, with the stamps of its newest occurrence, or with none."""
+        out = self.queue(len(source.columns))
+        self.add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=fresh))
         return replace(source, queue=out)
 
     def united(self, branches: list[Stage]) -> Stage:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from pyoxigraph import NamedNode
 
 from cqels.kernels.memory import Arena
-from cqels.kernels.rows import ALWAYS, NEVER, add_row
+from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, add_rows
 from cqels.lang.syntax import Range
-from cqels.model.terms import Term
 from cqels.plan.algebra import Plan, Query, Source
 
 
@@ -32,11 +32,13 @@ class WholeGraph(Plan):
 
 @dataclass(slots=True)
 class Table:
-    """A static part: where its rows go, and the rows that are there now."""
+    """A static part: where its rows go, and a block with the words of the rows that are there now."""
 
     plan: Plan
     stage: Stage
-    rows: list[tuple[Term | None, ...]] = field(default_factory=list)
+    place: int = 0
+    room: int = 0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Recomputed:
     windows: dict[Source, Kept]
     ranked: bool = False
     """A last column has the place of each solution in the order of the plan."""
+    events: bool = False
+    """Every occurrence of a triple is an event of its own."""
 
     @property
     def timed(self) -> list[tuple[Source, Kept]]:
@@ -94,18 +98,15 @@ class Pipeline:
     """The variables that the query computes: draws do not depend on them."""
     whole: bool
     fresh: bool
+    streams: tuple[str, ...]
+    """The streams that there were when it was registered: those that a variable ranges over."""
+    terms: int
+    """Where the order of terms is known, 0 if the query does not need it."""
 
     @property
     def reasons(self) -> list[tuple[Plan, str]]:
         """The parts that are computed anew at each tick, and why."""
         return [(each.plan, each.reason) for each in self.recomputed.values()]
-
-
-def add_static_row(
-    arena: Arena, terms: Callable[[Term | None], int], stage: Stage, row: tuple[Term | None, ...], weight: int
-) -> None:
-    """Put a change of a table into its queue."""
-    put_row(arena, stage.queue, (weight, NEVER, -1, ALWAYS, *map(terms, row)))
 
 
 def put_row(arena: Arena, queue: int, words: tuple[int, ...]) -> None:
@@ -114,3 +115,15 @@ def put_row(arena: Arena, queue: int, words: tuple[int, ...]) -> None:
     if place == 0:
         raise MemoryError("the arena is full")
     arena.words[place : place + len(words)] = words
+
+
+def put_rows(arena: Arena, queue: int, rows: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> None:
+    """Put rows that came from no element into a queue."""
+    count = len(rows)
+    first = int(add_rows(arena.base, queue, count))
+    if first == 0:
+        raise MemoryError("the arena is full")
+    width = COLUMNS + rows.shape[1]
+    block = arena.array(first, count * width).reshape(count, width)
+    block[:, WEIGHT], block[:, TIME], block[:, NUMBER], block[:, OLDEST] = weights, NEVER, -1, ALWAYS
+    block[:, COLUMNS:] = rows

@@ -10,6 +10,8 @@ from pyoxigraph import NamedNode
 from cqels.flow.operators import Operators
 from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
 from cqels.kernels import machine, window
+from cqels.kernels.negation import ANTI_JOIN
+from cqels.kernels.told import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
 from cqels.plan import algebra
@@ -29,16 +31,37 @@ class Windows(Operators):
     """Place of a window to the patterns that read it."""
     _readers: dict[int, list[int]] = field(default_factory=dict)
     """Queue of a graph to the list of its patterns, which the windows merged into it share."""
+    _merged: dict[int, tuple[tuple[Source, ...], tuple[NamedNode, ...]]] = field(default_factory=dict)
+    """Queue of a graph to what is merged into it."""
 
     def graph(self, sources: tuple[Source, ...], graphs: tuple[NamedNode, ...]) -> int:
-        """The queue of the changes of a merged graph: a triple that several bring is there once, the newest of them."""
+        """The queue of the changes of a merged graph: a triple that several bring is there once, the newest of them.
+
+        Where events are told apart it is there once for each element that brought it.
+        """
         readers: list[int] = []
-        queues = [self._window(source, readers) for source in sources]
-        queues += [self.table(WholeGraph(name), _TRIPLE).queue for name in graphs]
-        queue = queues[0]
-        if len(queues) > 1:
-            queue = self.distinct(self.united([Stage(each, _TRIPLE) for each in queues])).queue
-        self._readers[queue] = readers
+        windows = [Stage(self._window(source, readers), _TRIPLE) for source in sources]
+        tables = [self.table(WholeGraph(name), _TRIPLE) for name in graphs]
+        whole = windows[0] if len(windows) == 1 else self.united(windows)
+        if self.events and tables:
+            never_came = self.negation(ANTI_JOIN, self.once(self.united(tables), fresh=False), whole)
+            whole = self.united([whole, never_came])
+        elif len(windows) + len(tables) > 1 and not self.events:
+            whole = self.once(self.united([*windows, *tables]), fresh=self.fresh)
+        self._readers[whole.queue] = readers
+        self._merged[whole.queue] = sources, graphs
+        return whole.queue
+
+    def eventful(self, graph: int) -> int:
+        """The same graph, where every occurrence of a triple is an event of its own."""
+        return self.graph(*self._merged[graph])
+
+    def calm(self, graph: int) -> int:
+        """The same graph, where a triple is there once, as new as its newest occurrence."""
+        if not self.events:
+            return graph
+        queue = self.once(Stage(graph, _TRIPLE), fresh=True).queue
+        self._readers[queue], self._merged[queue] = self._readers[graph], self._merged[graph]
         return queue
 
     def kept(self, source: Source) -> Kept:
@@ -54,7 +77,7 @@ class Windows(Operators):
         return stage
 
     def matched(self, triple: algebra.Triple, graph: int) -> Stage:
-        """The mappings of a triple pattern over a graph's queue."""
+        """The mappings of a triple pattern over a graph's queue, or over any queue of three columns."""
         nodes = (triple.subject, triple.predicate, triple.object)
         names = tuple(dict.fromkeys(node.name for node in nodes if isinstance(node, Var)))
         words: list[int] = []
@@ -65,14 +88,23 @@ class Windows(Operators):
             else:
                 words += [self.calls.word_of(node), position, -1]
         pattern = self.words(words)
-        self._readers[graph].append(pattern)
+        if graph in self._readers:
+            self._readers[graph].append(pattern)
         out = self.queue(len(names))
         self.add(machine.MATCH, self.words([graph, pattern, out]))
         return Stage(out, names)
 
     def _window(self, source: Source, readers: list[int]) -> int:
         queue = self.queue(3)
-        place, _ = self._make(source, queue, window.FRESH if self.fresh else 0)
+        flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
+        match source.window:
+            case Range(width=width, slide=slide, time=predicate) if predicate is not None:
+                word = self.calls.word_of(predicate)
+                made = make_told(self.arena.base, width, int(slide is not None), flags, queue, word)
+                place = self.taken(made)
+                self._open(source, place, slide)
+            case _:
+                place, _ = self._make(source, queue, flags)
         self.patterns[place] = readers
         return queue
 
@@ -80,6 +112,10 @@ class Windows(Operators):
         """A new window, and the number of its slide or -1."""
         kind, width, slide = _shape(source.window)
         place = self.taken(window.make_window(self.arena.base, kind, width, flags, queue))
+        return place, self._open(source, place, slide)
+
+    def _open(self, source: Source, place: int, slide: int | None) -> int:
+        """Let a window read its streams: the number of its slide or -1."""
         number = -1
         if slide is not None:
             if slide not in self.slides:
@@ -89,7 +125,7 @@ class Windows(Operators):
         for iri, stream in self.streams.items():
             if source.stream is None or source.stream.value == iri:
                 self.windows.append((stream, place, number))
-        return place, number
+        return number
 
     def keep_matching(self) -> None:
         """Tell each window which patterns read it: a triple that none of them matches is not kept."""

@@ -381,7 +381,7 @@ def cast(base, target, a, kind):
 
 
 @kernel
-def _cast_float(base, target, value, tag, kind):
+def _cast_float(base, target, value: float, tag, kind):
     if kind >= FLOAT:
         put_double(base, target, kind, value)
     elif kind == BOOLEAN:

@@ -112,7 +112,7 @@ def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: b
     index = make_index(arena, offsets)
     stride = int(arena.words[buffer + STRIDE])
     links = 1 if arena.words[buffer + KIND] == RING else 2
-    if not _resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride + links):
+    if not resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride + links):
         raise MemoryError("the arena is full")
     arena.words[index + LINK] = stride
     arena.words[index + SORTED] = by_stamps
@@ -196,7 +196,7 @@ def expect_row(base, buffer, row):
 def _append(base, buffer, row):
     position = load(base, buffer + NEXT)
     rows = load(base, buffer + ROWS)
-    if rows == load(base, buffer + ROOM) and not _resize(base, buffer, 2 * rows, load(base, buffer + STRIDE)):
+    if rows == load(base, buffer + ROOM) and not resize(base, buffer, 2 * rows, load(base, buffer + STRIDE)):
         return -2
     place = row_of(base, buffer, position)
     for word in range(load(base, buffer + WIDTH)):
@@ -253,7 +253,7 @@ def _pass_dead(base, buffer):
     store(base, buffer + ROWS, end - first)
     room = load(base, buffer + ROOM)
     if room > _SMALL and (end - first) * 8 < room:
-        _resize(base, buffer, room // 2, load(base, buffer + STRIDE))
+        resize(base, buffer, room // 2, load(base, buffer + STRIDE))
 
 
 # --- bags
@@ -297,7 +297,7 @@ def _insert(base, buffer, row):
     else:
         position = load(base, buffer + NEXT)
         room = load(base, buffer + ROOM)
-        if position == room and not _resize(base, buffer, 2 * room, load(base, buffer + STRIDE)):
+        if position == room and not resize(base, buffer, 2 * room, load(base, buffer + STRIDE)):
             return -2
         store(base, buffer + NEXT, position + 1)
         place = row_of(base, buffer, position)
@@ -417,7 +417,7 @@ def newer(base, one, other):
 
 
 @kernel
-def _resize(base, buffer, room, stride):
+def resize(base, buffer, room, stride):
     """Move the rows to a block for `room` rows of `stride` words: False if the arena is full."""
     old, before, width = load(base, buffer + DATA), load(base, buffer + ROOM), load(base, buffer + STRIDE)
     ring = load(base, buffer + KIND) == RING

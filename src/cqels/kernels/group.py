@@ -34,7 +34,7 @@ What was asked for is told, and the step goes on where it stopped.  `folds.run_g
 
 from __future__ import annotations
 
-from cqels.kernels.gates import gate
+from cqels.kernels import rows
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.numbers import add_number, clear_sum, make_sum
@@ -135,7 +135,7 @@ def make_group(base, operator, key):
     return group
 
 
-@gate
+@kernel
 def _give_group(base, operator, group):
     if load(base, operator + FRESH):
         trees = _trees_at(base, operator, group)
@@ -169,7 +169,7 @@ def touch(base, operator, group):
     store(base, operator + LAST, group)
 
 
-@gate
+@kernel
 def group_of(base, operator, row):
     """The group of a row, made if need be; 0 if the arena is full."""
     key = load(base, operator + SCRATCH)
@@ -253,7 +253,7 @@ def _count_distinct(base, operator, aggregate, group, row, id):
     return put(base, load(base, aggregate + DISTINCT), key)
 
 
-@gate
+@kernel
 def _update(base, operator, aggregate, group, row):
     """Bring a row to an aggregate: DONE, FULL, or ASKING, and nothing has changed."""
     weight = load(base, row + WEIGHT)
@@ -431,7 +431,7 @@ def _write_sample(base, operator, target, state):
     return DONE
 
 
-@gate
+@kernel
 def _write_value(base, operator, group, number, target):
     """Write the id of an aggregate's value, or ask for it: DONE, ASKING or FULL."""
     aggregate = aggregate_at(base, operator, number)
@@ -551,7 +551,7 @@ def _send_groups(base, operator):
     return DONE
 
 
-@gate
+@kernel
 def step_group(base, operator):
     """Read the input queue, write the output queue, or go on with that: DONE, ASKING, WANTED or FULL."""
     if load(base, operator + PHASE) == PHASE_ROWS:
@@ -575,3 +575,12 @@ def step_group(base, operator):
         store(base, operator + REQUESTS, 0)
         store(base, operator + PHASE, PHASE_ROWS)
     return status
+
+
+@kernel
+def group_step(base, operator, now):
+    """The step as the machine takes it: NEED_CALL where Python has to do something first (`folds.serve`)."""
+    status = step_group(base, operator)
+    if status == DONE:
+        return rows.DONE
+    return rows.FULL if status == FULL else rows.NEED_CALL

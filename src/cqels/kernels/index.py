@@ -28,11 +28,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, give, load, store, take
+from cqels.kernels.translate import WORD, lowered
 
 FOLLOWING, TABLE, LAST, USED, SHIFT, IDLE, LINK, SORTED, KEYS, KEY = range(10)
 HEAD, COUNT, WORDS = 0, 1, 2
@@ -44,27 +43,18 @@ _FAR = 1 << 13  # a table with fewer slots is near anyway
 _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 
 
-@intrinsic
-def _prefetch(typingctx, address):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        prefetch = builder.module.declare_intrinsic(
-            "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        )
-        builder.call(prefetch, [pointer, number(1), number(3), number(1)])  # to write, to keep, data
-        return context.get_dummy_value()
-
-    return types.void(types.int64), code
-
-
 def fetch(base, place):
     """Have a word brought near without waiting for it: a table of many keys is far away, and one can work meanwhile."""
 
 
-@overload(fetch)
-def _fetch_compiled(base, place):
-    return lambda base, place: _prefetch(base + place * 8)
+@lowered(fetch)
+def _fetch(builder, base, place) -> None:
+    pointer = builder.inttoptr(builder.add(base, builder.mul(place, WORD(8))), ir.IntType(8).as_pointer())
+    number = ir.IntType(32)
+    prefetch = builder.module.declare_intrinsic(
+        "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    )
+    builder.call(prefetch, [pointer, number(1), number(3), number(1)])  # to write, to keep, data
 
 
 def make_index(arena: Arena, offsets: Sequence[int]) -> int:

@@ -10,12 +10,15 @@ an operator needs an answer from Python, and goes on at the same place.
     4      slides, 5 place of pairs (slide, last boundary closed)
     6      queues, 7 place of them: emptied after each tick
     8      queue of the solutions' changes
-    9      queue of the results: weight, the tick's time and number, columns, stamps of the newest element
+    9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns, stamps of the newest
+           element
     10     how results are made: CHANGES of each tick, or WHOLE, all solutions whenever they are asked for
     11     table of the solutions (columns and stamps to weight), for WHOLE
     12     ticks so far
     13     operator to go on with, -1 between ticks
-    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent whenever a window changed
+    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
+           EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
+           element comes, in one tick; a heartbeat only lets things leave
     15     table to add the changes of one tick up in
     16     time of the tick
     17     something has changed, so that the whole is to be sent
@@ -23,11 +26,12 @@ an operator needs an answer from Python, and goes on at the same place.
     19     time of the last event, NEVER before the first
     20     the last boundary that was closed since then, or NEVER
     21     some window holds something
+    22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
 
     word   of a block of elements
     0      elements
-    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset), first
-           triple, triples
+    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset, -3 where
+           only boundaries before that time close), first triple, triples
     2      place of the triples
     3      start of the boundaries
 
@@ -40,18 +44,21 @@ an operator needs an answer from Python, and goes on at the same place.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
-from cqels.kernels.distinct import step_distinct
-from cqels.kernels.jit import address_of, kernel
-from cqels.kernels.join import step_join
+from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store
-from cqels.kernels.negation import step_negation
 from cqels.kernels.rows import (
     COLUMNS,
     COUNT,
+    DONE,
+    FULL,
+    NEED_CALL,
     NEVER,
     NUMBER,
+    OLDEST,
     TIME,
     WEIGHT,
     WIDTH,
@@ -59,57 +66,58 @@ from cqels.kernels.rows import (
     clear,
     row_at,
 )
-from cqels.kernels.select import extend_step, filter_step
 from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
-from cqels.kernels.union import step_union
-from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, advance, arrive, match_rows
+from cqels.kernels.told import advance_told, arrive_told, tell
+from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, TOLD, advance, arrive
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
+from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE = range(9)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE = range(10)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED = range(8, 22)
-PIPELINE_WORDS = 22
+SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE = range(8, 23)
+PIPELINE_WORDS = 23
 CHANGES, WHOLE = 0, 1
-CLOSING, ALWAYS_SENT = 1, 2
+CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
+ALL, LEAVING, COMING, BEATING = range(4)
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
-HEARTBEAT, UPDATE = -1, -2
+HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
-DONE, NEED_CALL, FULL = 0, 1, 2
 WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
 READ_WORDS = 3
 
 
-def _match(base, operator, now):
-    done = match_rows(base, load(base, operator), load(base, operator + 1), load(base, operator + 2))
-    return DONE if done else FULL
+_STEPS = {
+    MATCH: "window.match_step",
+    JOIN: "join.join_step",
+    NEGATION: "negation.negation_step",
+    DISTINCT: "distinct.distinct_step",
+    UNION: "union.union_step",
+    FILTER: "select.filter_step",
+    EXTEND: "select.extend_step",
+    GROUP: "group.group_step",
+    RECOMPUTE: "machine.recompute_step",
+    CLOSURE: "closure.closure_step",
+}
+"""The kernels that take a step of an operator: functions of the base, its place and the tick's time."""
 
 
-def _join(base, operator, now):
-    return DONE if step_join(base, operator) else FULL
+class Steps:
+    """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros(len(_STEPS), dtype=np.int64)
+        self.address: int = self._table.ctypes.data
+
+    def need(self, kind: int) -> None:
+        if self._table[kind] == 0:
+            module, _, name = _STEPS[kind].partition(".")
+            self._table[kind] = getattr(import_module(f"cqels.kernels.{module}"), name).address
 
 
-def _negation(base, operator, now):
-    return DONE if step_negation(base, operator) else FULL
-
-
-def _distinct(base, operator, now):
-    return DONE if step_distinct(base, operator) else FULL
-
-
-def _union(base, operator, now):
-    return DONE if step_union(base, operator) else FULL
-
-
-def _filter(base, operator, now):
-    return filter_step(base, operator, now)
-
-
-def _extend(base, operator, now):
-    return extend_step(base, operator, now)
-
-
-def _recompute(base, operator, now):
+@kernel
+def recompute_step(base, operator, now):
+    """Ask Python once a tick for what is computed anew, if something that it reads has changed."""
     if load(base, operator + WAITING) != 0:
         store(base, operator + WAITING, 0)
         return DONE
@@ -124,36 +132,6 @@ def _recompute(base, operator, now):
     store(base, operator + CHANGED, 0)
     store(base, operator + WAITING, changed)
     return NEED_CALL if changed != 0 else DONE
-
-
-_STEPS = {
-    MATCH: _match,
-    JOIN: _join,
-    NEGATION: _negation,
-    DISTINCT: _distinct,
-    UNION: _union,
-    FILTER: _filter,
-    EXTEND: _extend,
-    RECOMPUTE: _recompute,
-}
-
-
-class Steps:
-    """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
-
-    def __init__(self) -> None:
-        self._table = np.zeros(RECOMPUTE + 1, dtype=np.int64)
-        self.address: int = self._table.ctypes.data
-
-    def need(self, kind: int) -> None:
-        if self._table[kind] != 0:
-            return
-        if kind == GROUP:
-            from cqels.kernels.grouping_step import group
-
-            self._table[kind] = address_of(group)
-        else:
-            self._table[kind] = address_of(_STEPS[kind])
 
 
 @kernel
@@ -175,9 +153,18 @@ def run(base, pipeline, block, steps):
         if _close_boundary(base, pipeline, load(base, block + START), time):
             continue
         stream = load(base, element + 2)
-        if stream != UPDATE:  # time begins with the first element
-            store(base, pipeline + LAST, time)
+        if load(base, pipeline + FLAGS) & EXPIRY_APART and load(base, pipeline + PHASE) == ALL:
+            if stream >= 0 and _reads(base, pipeline, stream):
+                _begin(base, pipeline, time)
+                store(base, pipeline + PHASE, LEAVING)
+                continue
+            if stream == HEARTBEAT:
+                store(base, pipeline + PHASE, BEATING)
         store(base, pipeline + NEXT, number + 1)
+        if stream != UPDATE:  # an update is no event of time: one before all events closes no boundary
+            store(base, pipeline + LAST, time)
+        if stream == ADVANCE:
+            continue
         if stream >= 0:
             read = False
             for place in range(load(base, pipeline + WINDOWS)):
@@ -187,7 +174,7 @@ def run(base, pipeline, block, steps):
                     triples = load(base, element + 4)
                     for triple in range(triples):
                         at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
-                        if not arrive(
+                        if not _arrive(
                             base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
                         ):
                             return FULL
@@ -199,9 +186,25 @@ def run(base, pipeline, block, steps):
 
 
 @kernel
+def _reads(base, pipeline, stream):
+    for place in range(load(base, pipeline + WINDOWS)):
+        if load(base, load(base, pipeline + WINDOWS_AT) + 3 * place) == stream:
+            return True
+    return False
+
+
+@kernel
+def _arrive(base, window, triple, time, number, last):
+    if load(base, window + WINDOW_KIND) >= TOLD:
+        return arrive_told(base, window, triple, number, last)
+    return arrive(base, window, triple, time, number, last)
+
+
+@kernel
 def _begin(base, pipeline, time):
-    """A tick begins: its first step is that of the windows."""
-    store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
+    """A tick begins, or its second phase: its first step is that of the windows."""
+    if load(base, pipeline + PHASE) != COMING:
+        store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
     store(base, pipeline + NOW, time)
     store(base, pipeline + AT, 0)
 
@@ -252,6 +255,7 @@ def _tick(base, pipeline, steps):
         return FULL
     for number in range(load(base, pipeline + QUEUES)):
         clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
+    store(base, pipeline + PHASE, COMING if load(base, pipeline + PHASE) == LEAVING else ALL)
     store(base, pipeline + AT, -1)
     return DONE
 
@@ -261,11 +265,20 @@ def _advance_all(base, pipeline, now):
     changed = False
     filled = False
     for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            status = tell(base, window)
+            if status != DONE:
+                return status
+    for place in range(load(base, pipeline + WINDOWS)):
         entry = load(base, pipeline + WINDOWS_AT) + 3 * place
         window, slide = load(base, entry + 1), load(base, entry + 2)
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
         left, entered = load(base, window + LEFT), load(base, window + ENTERED)
-        if not advance(base, window, now, closed):
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            if not advance_told(base, window, now, closed):
+                return FULL
+        elif not advance(base, window, now, closed):
             return FULL
         if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
             continue
@@ -291,7 +304,14 @@ def _send(base, pipeline):
     if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):
         return False
     moved = load(base, load(base, pipeline + SOLUTIONS) + COUNT) > 0
-    return _send_whole(base, pipeline) if (pending if load(base, pipeline + FLAGS) & ALWAYS_SENT else moved) else True
+    if load(base, pipeline + FLAGS) & ALWAYS_SENT and not _by_expiry(base, pipeline):
+        moved = pending
+    return _send_whole(base, pipeline) if moved else True
+
+
+@kernel
+def _by_expiry(base, pipeline):
+    return load(base, pipeline + PHASE) in (LEAVING, BEATING)
 
 
 @kernel
@@ -350,6 +370,7 @@ def _result(base, pipeline, weight, columns, stamps):
     store(base, row + WEIGHT, weight)
     store(base, row + TIME, load(base, pipeline + NOW))
     store(base, row + NUMBER, load(base, pipeline + TICKS))
+    store(base, row + OLDEST, 1 if _by_expiry(base, pipeline) else 0)
     for word in range(width):
         store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
     store(base, row + COLUMNS + width, load(base, stamps) if stamps != 0 else NEVER)

@@ -25,10 +25,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload
 
 from cqels.kernels.jit import kernel
+from cqels.kernels.translate import WORD, lowered
 
 MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
 USED, SIZE, ROOTS, FREE, FIRST = 1, 2, 3, 16, 64
@@ -36,37 +35,6 @@ ROOT_COUNT = FREE - ROOTS
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
 _NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
-
-
-@intrinsic
-def _load(typingctx, address):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], context.get_value_type(types.int64).as_pointer())
-        return builder.load(pointer)
-
-    return types.int64(types.int64), code
-
-
-@intrinsic
-def _store(typingctx, address, value):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], context.get_value_type(types.int64).as_pointer())
-        builder.store(args[1], pointer)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), code
-
-
-@intrinsic
-def call(typingctx, address, one, two, three):
-    """Call the kernel at an address (`jit.address_of`) with three words."""
-
-    def code(context, builder, signature, args):
-        word = context.get_value_type(types.int64)
-        target = ir.FunctionType(word, [word, word, word]).as_pointer()
-        return builder.call(builder.inttoptr(args[0], target), args[1:])
-
-    return types.int64(types.int64, types.int64, types.int64, types.int64), code
 
 
 def load(base, place):
@@ -79,14 +47,30 @@ def store(base, place, value):
     ctypes.c_int64.from_address(base + place * 8).value = value
 
 
-@overload(load)
-def _load_compiled(base, place):
-    return lambda base, place: _load(base + place * 8)
+def call(address, one, two, three):
+    """Call the kernel at an address (`Kernel.address`) with three words."""
+    words = [ctypes.c_int64] * 4
+    return ctypes.CFUNCTYPE(*words)(address)(one, two, three)
 
 
-@overload(store)
-def _store_compiled(base, place, value):
-    return lambda base, place, value: _store(base + place * 8, value)
+@lowered(load)
+def _load(builder, base, place):
+    return builder.load(_pointer(builder, base, place))
+
+
+@lowered(store)
+def _store(builder, base, place, value) -> None:
+    builder.store(value, _pointer(builder, base, place))
+
+
+@lowered(call)
+def _call(builder, address, one, two, three):
+    target = ir.FunctionType(WORD, [WORD, WORD, WORD]).as_pointer()
+    return builder.call(builder.inttoptr(address, target), [one, two, three])
+
+
+def _pointer(builder, base, place):
+    return builder.inttoptr(builder.add(base, builder.mul(place, WORD(8))), WORD.as_pointer())
 
 
 @kernel
@@ -137,12 +121,18 @@ class Arena:
     def __init__(self, path: Path | None = None, *, size: int | None = None) -> None:
         """`size` in bytes: of the file, or of the address space in memory."""
         self._map = _mapped(path, size)
+        self._file = path is not None
         self.words = np.frombuffer(self._map, dtype=np.int64)
         self.base: int = self.words.ctypes.data
         if self.words[0] == 0:
             self.words[0], self.words[USED], self.words[SIZE] = MAGIC, FIRST, len(self.words)
         elif self.words[0] != MAGIC:
             raise ValueError("this is not an arena of this version")
+
+    def close(self) -> None:
+        """Write a file's last changes; the memory goes when nothing looks at it any more."""
+        if self._file:
+            self._map.flush()
 
     @property
     def used(self) -> int:

@@ -21,6 +21,7 @@ column must be bound on both sides.
     12, 13 columns on both sides: number, place of pairs (where in a left row, where in a right row as kept)
     14, 15 columns only on the right: number, place of pairs (where in a right row as kept, where in a row put together)
     16–19  indexes of left and right, or 0, and places of where in a row of the other side their keys are
+    20     LEFT_JOIN: 0, or SEQ or EQUALS: what the times of two rows that match must be to each other
 """
 
 from __future__ import annotations
@@ -32,7 +33,20 @@ from cqels.kernels.index import COUNT, HEAD, KEYS, LINK
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import write_words
 from cqels.kernels.memory import Arena, copy, load, store
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, put_stamps, row_at
+from cqels.kernels.rows import (
+    ALWAYS,
+    COLUMNS,
+    NEVER,
+    NUMBER,
+    OLDEST,
+    TIME,
+    WEIGHT,
+    add_row,
+    in_time,
+    put_stamps,
+    row_at,
+    said,
+)
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.rows import WIDTH as ROW_WIDTH
 
@@ -40,7 +54,7 @@ LEFT_JOIN, SEMI_JOIN, ANTI_JOIN, MINUS = range(4)
 MODE, OUT, LEFT, RIGHT, LEFT_BAG, RIGHT_BAG, EXACT, ROW, KEPT, KEEP, KEEP_AT, SHARED, SHARED_AT, ADDED, ADDED_AT = (
     range(1, 16)
 )
-LEFT_INDEX, LEFT_KEY, RIGHT_INDEX, RIGHT_KEY, NEGATION_WORDS = 16, 17, 18, 19, 20
+LEFT_INDEX, LEFT_KEY, RIGHT_INDEX, RIGHT_KEY, TIMING, NEGATION_WORDS = 16, 17, 18, 19, 20, 21
 
 
 def make_negation(
@@ -54,6 +68,7 @@ def make_negation(
     left_nullable: Collection[int] = (),
     right_nullable: Collection[int] = (),
     exact: bool = False,
+    timing: int = 0,
     room: int = 8,
 ) -> int:
     """Match the rows of two queues.
@@ -62,7 +77,10 @@ def make_negation(
     the right goes, -1 if the output does not need it.  LEFT_JOIN puts out rows put together; the others put out left
     rows.  `left_nullable` and `right_nullable` are columns of either side that may be unbound;
     `exact` lets an unbound column match only an unbound one.
+    LEFT_JOIN can ask for the times of rows that match to be in SEQ or EQUALS (`timing`).
     """
+    if timing and mode != LEFT_JOIN:
+        raise ValueError("only OPTIONAL keeps the times of the right, to compare them")
     width = int(arena.words[left + ROW_WIDTH]) - COLUMNS
     # but for OPTIONAL only the columns on both sides matter
     kept = [
@@ -72,7 +90,7 @@ def make_negation(
     added = [(number, columns[column]) for number, column in enumerate(kept) if columns[column] >= width]
     place = arena.take(NEGATION_WORDS)
     words = arena.array(place, NEGATION_WORDS)
-    words[[MODE, OUT, LEFT, RIGHT, EXACT]] = mode, out, left, right, exact
+    words[[MODE, OUT, LEFT, RIGHT, EXACT, TIMING]] = mode, out, left, right, exact, timing
     words[LEFT_BAG] = make_bag(arena, width, room=room, own=1)
     words[RIGHT_BAG] = make_bag(arena, len(kept), room=room)
     words[ROW] = arena.take(COLUMNS + max([width, *(column + 1 for column in columns)]))
@@ -204,6 +222,9 @@ def _holds(base, negation, left, right):
             common += 1 if one != 0 else 0
         elif exact or (one != 0 and other != 0):
             return False
+    timing = load(base, negation + TIMING)
+    if timing != 0 and not in_time(base, timing, left, right):
+        return False
     return common > 0 or load(base, negation + MODE) != MINUS
 
 
@@ -270,3 +291,9 @@ def _emit_left(base, negation, left, weight):
         _put_left(base, negation, left, target)
     store(base, target + WEIGHT, weight)
     return True
+
+
+@kernel
+def negation_step(base, operator, now):
+    """The step as the machine takes it."""
+    return said(step_negation(base, operator))

@@ -27,7 +27,6 @@ Reading is in results.py.
 
 from __future__ import annotations
 
-from cqels.kernels.gates import gate
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.order import change, clear_tree, make_tree
@@ -213,7 +212,7 @@ def _odd(bits):
 
 
 @kernel
-def _add_rounding(base, part, rounded, bits, weight):
+def _add_rounding(base, part, rounded: float, bits, weight):
     difference = 0
     if rounded >= 9223372036854775808.0:
         difference = -(bits + (-1 << 63))  # 2^63 - bits
@@ -260,7 +259,7 @@ def _add_decimal(base, terms, sum, bits, scale, weight):
     return _add_double(base, sum + FOR_FLOATS, single, weight) and _add_double(base, sum + FOR_DOUBLES, double, weight)
 
 
-@gate
+@kernel
 def add_number(base, terms, sum, id, weight):
     """Put a term into a sum so many times, or take it out where the weight is negative: DONE, ASKING or FULL."""
     tag, bits, scale = register_of(base, terms, id)

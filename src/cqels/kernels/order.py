@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cqels.kernels.gates import gate
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, give, load, store, take
 from cqels.kernels.sorting import ASK, ASKING, DONE, FULL, compare_terms, compare_texts
@@ -322,7 +321,7 @@ def _shrink(base, tree, shape, node, position, depth):
     store(base, tree + LEVELS, levels)
 
 
-@gate
+@kernel
 def change(base, tree, key, weight):
     """Add to the count of the key at a place: DONE; ASKING, and the tree is as before; FULL."""
     shape = load(base, tree + SHAPE)
@@ -460,7 +459,7 @@ def _below(base, shape, node, stride, key):
     return low
 
 
-@gate
+@kernel
 def rank(base, tree, shape, key):
     """How many keys are below the one at a place, copies counted; -1 to ask.
 

@@ -148,7 +148,7 @@ def put_decimal(base, target, low, high, scale):
 
 
 @kernel
-def put_double(base, target, tag, value):
+def put_double(base, target, tag, value: float):
     """Put a float (rounded to 32 bits) or a double into a register."""
     if tag == FLOAT:
         value = single_of(single_bits_of(value))

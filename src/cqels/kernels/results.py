@@ -11,7 +11,6 @@ word    of a result
 from __future__ import annotations
 
 from cqels.kernels.dictionary import intern
-from cqels.kernels.gates import gate
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, load, store
 from cqels.kernels.numbers import (
@@ -291,7 +290,7 @@ def _drop_zeros(base, terms, place, limbs, scale):
     return limbs, scale
 
 
-@gate
+@kernel
 def read_sum(base, terms, sum, mean, result):
     """Write the sum (or the mean, if `mean` is not 0) as a result.
 
@@ -325,8 +324,8 @@ def packed(code, value):
 def double_id(tag, bits):
     """The word of a float or double, or 0 if only the dictionary has room for it."""
     if tag == FLOAT:
-        value = double_of(bits)
-        return packed(ids.CODE_FLOAT, single_bits_of(value) if value == value else 0x7FC0_0000)
+        number = double_of(bits)
+        return packed(ids.CODE_FLOAT, single_bits_of(number) if number == number else 0x7FC0_0000)
     sign = 1 if bits < 0 else 0
     if bits << 1 == 0:
         return packed(ids.CODE_DOUBLE_ZERO, sign)
@@ -372,7 +371,7 @@ def _exact_text(base, terms, result):
     return at, last + load(base, end) - at
 
 
-@gate
+@kernel
 def id_of_result(base, terms, result):
     """The id of a result, of which the digits are used up; 0 where Python must make the literal, or the arena is full.
 

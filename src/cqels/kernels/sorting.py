@@ -24,7 +24,6 @@ from cqels.kernels.dictionary import LENGTH_MASK, SCALE_SHIFT, TAG_SHIFT, UNSETT
 from cqels.kernels.dictionary import NUMBER as ENTRY_NUMBER
 from cqels.kernels.dictionary import SHAPE as ENTRY_SHAPE
 from cqels.kernels.dictionary import TEXT as ENTRY_TEXT
-from cqels.kernels.gates import gate
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import give, load, store
 from cqels.kernels.table import COUNT as TABLE_COUNT
@@ -207,7 +206,7 @@ def _in_text(base, terms, id):
     return tag == TEXT
 
 
-@gate
+@kernel
 def _compare_tied(base, terms, one, other):
     kind = (load(base, one) >> 60) + 8
     a, b = load(base, one + 2), load(base, other + 2)
@@ -282,7 +281,7 @@ def _text(base, terms, id, buffer):
     return _told(base, terms, id, 4)
 
 
-@gate
+@kernel
 def compare_texts(base, terms, a, b):
     """-1, 0 or 1 for the N-Triples texts of two terms, that of none first; ASK."""
     if a == b:
@@ -423,7 +422,7 @@ def _text_words(base, terms, kind, id):
     return ((kind - 8) << 60) + first, second ^ LEAST
 
 
-@gate
+@kernel
 def sort_key(base, terms, id, target):
     """Write the three words of a term's sort key: DONE, or ASKING."""
     store(base, target + 2, id)
@@ -457,7 +456,7 @@ def sort_key(base, terms, id, target):
     return DONE
 
 
-@gate
+@kernel
 def forget_lore(base, terms):
     """Drop all that Python told, if it is much."""
     table = load(base, terms + LORE)

@@ -9,86 +9,15 @@ from __future__ import annotations
 import ctypes
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload
 
 from cqels.kernels.jit import kernel
+from cqels.kernels.translate import WORD, lowered
 
 LANES = 16
 """Bytes that a scan looks at together."""
 
 _BYTE = ir.IntType(8)
-_WORD = ir.IntType(64)
 _VECTOR = ir.VectorType(_BYTE, LANES)
-
-
-@intrinsic
-def _byte(typingctx, address):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _BYTE.as_pointer())
-        return builder.zext(builder.load(pointer), _WORD)
-
-    return types.int64(types.int64), code
-
-
-@intrinsic
-def _word(typingctx, address):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _WORD.as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.int64(types.int64), code
-
-
-@intrinsic
-def _put_byte(typingctx, address, value):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _BYTE.as_pointer())
-        builder.store(builder.trunc(args[1], _BYTE), pointer)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), code
-
-
-@intrinsic
-def _put_word(typingctx, address, value):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _WORD.as_pointer())
-        builder.store(args[1], pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), code
-
-
-@intrinsic
-def _lanes(typingctx, address, wanted):
-    def code(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _VECTOR.as_pointer())
-        single = builder.insert_element(
-            ir.Constant(_VECTOR, ir.Undefined), builder.trunc(args[1], _BYTE), ir.IntType(32)(0)
-        )
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        every = builder.shuffle_vector(single, ir.Constant(_VECTOR, ir.Undefined), zeros)
-        hits = builder.icmp_unsigned("==", builder.load(pointer, align=1), every)
-        return builder.zext(builder.bitcast(hits, ir.IntType(LANES)), _WORD)
-
-    return types.int64(types.int64, types.int64), code
-
-
-@intrinsic
-def _low_zeros(typingctx, value):
-    def code(context, builder, signature, args):
-        return builder.cttz(args[0], ir.IntType(1)(0))
-
-    return types.int64(types.int64), code
-
-
-@intrinsic
-def _high_zeros(typingctx, value):
-    def code(context, builder, signature, args):
-        return builder.ctlz(args[0], ir.IntType(1)(0))
-
-    return types.int64(types.int64), code
 
 
 def byte(address):
@@ -126,39 +55,45 @@ def bit_length(value):
     return value.bit_length()
 
 
-@overload(byte)
-def _byte_compiled(address):
-    return lambda address: _byte(address)
+@lowered(byte)
+def _byte(builder, address):
+    return builder.zext(builder.load(builder.inttoptr(address, _BYTE.as_pointer())), WORD)
 
 
-@overload(word)
-def _word_compiled(address):
-    return lambda address: _word(address)
+@lowered(word)
+def _word(builder, address):
+    return builder.load(builder.inttoptr(address, WORD.as_pointer()), align=1)
 
 
-@overload(put_byte)
-def _put_byte_compiled(address, value):
-    return lambda address, value: _put_byte(address, value)
+@lowered(put_byte)
+def _put_byte(builder, address, value) -> None:
+    builder.store(builder.trunc(value, _BYTE), builder.inttoptr(address, _BYTE.as_pointer()))
 
 
-@overload(put_word)
-def _put_word_compiled(address, value):
-    return lambda address, value: _put_word(address, value)
+@lowered(put_word)
+def _put_word(builder, address, value) -> None:
+    builder.store(value, builder.inttoptr(address, WORD.as_pointer()), align=1)
 
 
-@overload(lanes)
-def _lanes_compiled(address, wanted):
-    return lambda address, wanted: _lanes(address, wanted)
+@lowered(lanes)
+def _lanes(builder, address, wanted):
+    nothing = ir.Constant(_VECTOR, ir.Undefined)
+    single = builder.insert_element(nothing, builder.trunc(wanted, _BYTE), ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    every = builder.shuffle_vector(single, nothing, zeros)
+    read = builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
+    hits = builder.icmp_unsigned("==", read, every)
+    return builder.zext(builder.bitcast(hits, ir.IntType(LANES)), WORD)
 
 
-@overload(low_zeros)
-def _low_zeros_compiled(value):
-    return lambda value: _low_zeros(value)
+@lowered(low_zeros)
+def _low_zeros(builder, value):
+    return builder.cttz(value, ir.IntType(1)(0))
 
 
-@overload(bit_length)
-def _bit_length_compiled(value):
-    return lambda value: 64 - _high_zeros(value)
+@lowered(bit_length)
+def _bit_length(builder, value):
+    return builder.sub(WORD(64), builder.ctlz(value, ir.IntType(1)(0)))
 
 
 def word_of(text: bytes) -> int:

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cqels.kernels.gates import gate
 from cqels.kernels.jit import kernel
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import copy, load, store
@@ -237,7 +236,7 @@ def _send(base, operator):
     return DONE
 
 
-@gate
+@kernel
 def step_topk(base, operator):
     """Read the input queue, write the output queue, or go on with that: DONE, ASKING (`lore.tell`) or FULL."""
     if load(base, operator + PHASE) == _COMING and load(base, operator + ROW) + load(base, operator + COPIES) == 0:
@@ -253,7 +252,7 @@ def step_topk(base, operator):
     return status
 
 
-@gate
+@kernel
 def list_window(base, operator, queue):
     """Write the rows in the window to a queue, in their order, copies one by one: DONE or FULL."""
     tree, words = operator + TREE, load(base, operator + KEY_WORDS)

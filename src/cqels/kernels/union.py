@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import write_words
 from cqels.kernels.memory import Arena, load, store
-from cqels.kernels.rows import COLUMNS, WIDTH, add_row, row_at
+from cqels.kernels.rows import COLUMNS, WIDTH, add_row, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 
 OUT, BRANCHES, BRANCH = 1, 2, 3
@@ -71,3 +71,9 @@ def step_union(base, union):
                 store(base, target + load(base, pair + 1), load(base, row + load(base, pair)))
                 pair += 2
     return True
+
+
+@kernel
+def union_step(base, operator, now):
+    """The step as the machine takes it."""
+    return said(step_union(base, operator))

@@ -1,4 +1,4 @@
-"""Integers of 128 bits in two words, low and high, and what else the machine can do with a word but Numba does not say.
+"""Integers of 128 bits in two words, low and high, and what else the machine does with a word and Python does not say.
 
 A division of integers has 18 digits behind the point, so decimals on the way need more than 64 bits.  The low word is
 unsigned, whatever its sign says; the pair is a two's complement number, except where it is called a *magnitude*.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from cqels.kernels.jit import kernel
+from cqels.kernels.translate import DOUBLE, WORD, lowered
 
 LEAST = -(2**63)
 POWERS = np.array([10**power for power in range(19)], np.int64)
@@ -19,80 +18,65 @@ POWERS = np.array([10**power for power in range(19)], np.int64)
 _HALF = 0xFFFF_FFFF
 
 
-def _operation(result, arguments, build):
-    """An intrinsic from a function that writes its machine code."""
-
-    def code(context, builder, signature, args):
-        return build(builder, *args)
-
-    return result(*arguments), code
+def _of(build):
+    """A function of kernels alone, from what writes its machine code."""
+    lowered(build)(build)
+    return build
 
 
-@intrinsic
-def quotient(typingctx, a, b):
+@_of
+def quotient(builder, a, b):
     """`a // b` of unsigned words."""
-    return _operation(types.int64, (types.int64, types.int64), lambda builder, a, b: builder.udiv(a, b))
+    return builder.udiv(a, b)
 
 
-@intrinsic
-def remainder(typingctx, a, b):
+@_of
+def remainder(builder, a, b):
     """`a % b` of unsigned words."""
-    return _operation(types.int64, (types.int64, types.int64), lambda builder, a, b: builder.urem(a, b))
+    return builder.urem(a, b)
 
 
-@intrinsic
-def shift_down(typingctx, a, b):
+@_of
+def shift_down(builder, a, b):
     """`a >> b` of an unsigned word, b from 0 to 63."""
-    return _operation(types.int64, (types.int64, types.int64), lambda builder, a, b: builder.lshr(a, b))
+    return builder.lshr(a, b)
 
 
-@intrinsic
-def product_high(typingctx, a, b):
+@_of
+def product_high(builder, a, b):
     """The high word of the product of two unsigned words."""
-
-    def build(builder, a, b):
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(a, wide), builder.zext(b, wide))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return _operation(types.int64, (types.int64, types.int64), build)
+    wide = ir.IntType(128)
+    product = builder.mul(builder.zext(a, wide), builder.zext(b, wide))
+    return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), WORD)
 
 
-@intrinsic
-def leading_zeros(typingctx, a):
-    return _operation(types.int64, (types.int64,), lambda builder, a: builder.ctlz(a, ir.Constant(ir.IntType(1), 0)))
+@_of
+def leading_zeros(builder, a):
+    return builder.ctlz(a, ir.IntType(1)(0))
 
 
-@intrinsic
-def bits_of(typingctx, a):
+@_of
+def bits_of(builder, a: float):
     """The word with the bits of a double."""
-    return _operation(types.int64, (types.float64,), lambda builder, a: builder.bitcast(a, ir.IntType(64)))
+    return builder.bitcast(a, WORD)
 
 
-@intrinsic
-def double_of(typingctx, a):
+@_of
+def double_of(builder, a) -> float:
     """The double with the bits of a word."""
-    return _operation(types.float64, (types.int64,), lambda builder, a: builder.bitcast(a, ir.DoubleType()))
+    return builder.bitcast(a, DOUBLE)
 
 
-@intrinsic
-def single_bits_of(typingctx, a):
+@_of
+def single_bits_of(builder, a: float):
     """The 32 bits of the float nearest to a double."""
-
-    def build(builder, a):
-        return builder.zext(builder.bitcast(builder.fptrunc(a, ir.FloatType()), ir.IntType(32)), ir.IntType(64))
-
-    return _operation(types.int64, (types.float64,), build)
+    return builder.zext(builder.bitcast(builder.fptrunc(a, ir.FloatType()), ir.IntType(32)), WORD)
 
 
-@intrinsic
-def single_of(typingctx, a):
+@_of
+def single_of(builder, a) -> float:
     """The double with the value of a float of these 32 bits."""
-
-    def build(builder, a):
-        return builder.fpext(builder.bitcast(builder.trunc(a, ir.IntType(32)), ir.FloatType()), ir.DoubleType())
-
-    return _operation(types.float64, (types.int64,), build)
+    return builder.fpext(builder.bitcast(builder.trunc(a, ir.IntType(32)), ir.FloatType()), DOUBLE)
 
 
 @kernel

@@ -64,15 +64,16 @@ class Evaluator:
         self.world = world
         self._computed: frozenset[str] = frozenset()
 
-    def solutions(self, plan: Plan, *, computed: Collection[str] | None = None) -> Bag:
+    def solutions(self, plan: Plan, *, computed: Collection[str] | None = None, events: bool = False) -> Bag:
         """The solutions of a whole plan; their order means something only where the plan has an ORDER BY.
 
-        For a part of a plan, `computed` are the variables that the whole computes: draws do not depend on them.
+        For a part of a plan, `computed` are the variables that the whole computes: draws do not depend on them;
+        with `events` the part is below a Sequence.
         """
         if computed is None:
             computed = {node.variable for node in walk_plan(plan) if isinstance(node, algebra.Extend)}
         self._computed = frozenset(computed)
-        return self.bag(plan, Scope(self.world.default))
+        return self.bag(plan, Scope(self.world.default, events=events))
 
     def bag(self, plan: Plan, scope: Scope) -> Bag:
         match plan:

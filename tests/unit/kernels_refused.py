@@ -1,0 +1,10 @@
+"""A kernel that says more than kernels can."""
+
+from __future__ import annotations
+
+from cqels.kernels.jit import kernel
+
+
+@kernel
+def listed(a):
+    return len([a])
