@@ -31,7 +31,7 @@ from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
-from cqels.plan.algebra import Query, Source, transform_plan, walk_plan
+from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
@@ -50,6 +50,8 @@ class Running:
     pipeline: Pipeline
     answers: Answers
     terms: Terms
+    plan: Plan
+    """As it was compiled."""
     streams: frozenset[int]
     """The numbers of the streams that it reads."""
     graphs: frozenset[GraphName | AnyGraph]
@@ -113,7 +115,8 @@ class Core:
         published = query.policy == "cqels-1"
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
-        split = split_tail(rewrite(query).plan)
+        plan = rewrite(query).plan
+        split = split_tail(plan)
         whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
         fresh = bool(split.tail) or times_matter(split.plan)
         closing = machine.CLOSING if query.policy == "window-close" else 0
@@ -133,6 +136,7 @@ class Core:
             pipeline,
             (PublishedAnswers if published else Answers)(query, name, pipeline.columns, split.tail),
             self.terms,
+            plan,
             frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
             self.calls.asked,
