@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 from cqels.io import Result
-from cqels.lang.expressions import Expression
 from cqels.model.terms import Term, text_of
-from cqels.model.values import ExpressionError, order_key
-from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query
-from cqels.plan.functions import Context, evaluate
+from cqels.plan.algebra import Query
 from cqels.plan.template import constructed
 
 Row = tuple[Term | None, ...]
-Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Solutions of a tick that changed, or (whole) all of them: words, how many, and the newest element's stamp."""
+    """Solutions of a tick that changed and how many of each, or (whole) all of them in order, one by one."""
 
     time: int
     tick: int
     whole: bool
-    rows: list[tuple[Row, int, Stamp]]
+    rows: list[tuple[Row, int]]
 
 
 @dataclass
@@ -37,9 +31,6 @@ class Answers:
     query: Query
     name: str
     columns: tuple[str, ...]
-    tail: tuple[Plan, ...]
-    """ORDER BY, LIMIT and what is between them, the innermost first."""
-    before: list[Row] = field(default_factory=list)
     count: int = 0
     answer: bool = False
 
@@ -47,14 +38,8 @@ class Answers:
         if self.query.form == "ask":
             yield from self._ask(change)
             return
-        signed: list[tuple[str, Row]] | None
-        if not change.whole:
-            signed = self._signed(change)
-        else:
-            rows = self._ordered(change)
-            signed = self._compared(rows, ordered=bool(self.tail))
-            self.before = rows
-        if signed is None:
+        signed = [("+", row) for row, _ in change.rows] if change.whole else self._signed(change)
+        if change.whole and not signed and self.query.emit == "snapshot":
             yield Result(self.name, change.time, change.tick, "", (), empty=True)
             return
         number = 0
@@ -64,33 +49,21 @@ class Answers:
                 yield Result(self.name, change.time, change.tick, shown, row)
                 continue
             place = f"{self.name} {change.tick} {number}"
-            if triples := constructed(self.query, self.names, row, place):
+            if triples := constructed(self.query, self.columns, row, place):
                 number += 1
                 yield Result(self.name, change.time, change.tick, shown, (), triples)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        projected = [node.variables for node in self.tail if isinstance(node, algebra.Project)]
-        return projected[-1] if projected else self.columns
-
     def _ask(self, change: Change) -> Iterator[Result]:
-        if change.whole:
-            self.count = len(self._ordered(change))
-        else:
-            self.count += sum(weight for _, weight, _ in change.rows)
+        weight = sum(weight for _, weight in change.rows)
+        self.count = weight if change.whole else self.count + weight
         answer = self.count > 0
-        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
+        if answer != self.answer or change.whole:
             self.answer = answer
             yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
 
     def _signed(self, change: Change) -> list[tuple[str, Row]]:
-        appeared = [row for row, weight, _ in change.rows for _ in range(weight)]
-        vanished = [row for row, weight, _ in change.rows for _ in range(-weight)]
-        return self._chosen(appeared, vanished)
-
-    def _chosen(self, appeared: list[Row], vanished: list[Row]) -> list[tuple[str, Row]]:
-        plus = [("+", row) for row in _by_text(appeared)]
-        minus = [("-", row) for row in _by_text(vanished)]
+        plus = [("+", row) for row in _by_text([row for row, weight in change.rows for _ in range(weight)])]
+        minus = [("-", row) for row in _by_text([row for row, weight in change.rows for _ in range(-weight)])]
         match self.query.emit:
             case "istream":
                 return plus
@@ -99,76 +72,14 @@ class Answers:
             case _:
                 return minus + plus
 
-    def _compared(self, rows: list[Row], *, ordered: bool) -> list[tuple[str, Row]] | None:
-        """What a whole result means for the emission; None is an empty snapshot."""
-        shown = rows if ordered else _by_text(rows)
-        match self.query.emit:
-            case "rstream":
-                return [("+", row) for row in shown]
-            case "snapshot":
-                last = self.before if ordered else _by_text(self.before)
-                return [] if shown == last else [("+", row) for row in shown] or None
-            case _:
-                new, old = Counter(rows), Counter(self.before)
-                return self._chosen(list((new - old).elements()), list((old - new).elements()))
-
-    # ------------------------------------------------------------ ORDER BY and LIMIT
-
-    def _ordered(self, change: Change) -> list[Row]:
-        columns = self.columns
-        rows = [(row, stamp) for row, weight, stamp in change.rows for _ in range(weight)]
-        is_ordered = False
-        for node in self.tail:
-            match node:
-                case algebra.OrderBy(keys=keys, ties=ties):
-                    rows = _freshest_first(rows, [columns.index(name) for name in ties if name in columns])
-                    for expression, descending in reversed(keys):
-                        rows.sort(key=self._key(expression, columns, change.time), reverse=descending)
-                    is_ordered = True
-                case algebra.Project(variables=names):
-                    places = [columns.index(name) if name in columns else None for name in names]
-                    rows = [
-                        (tuple(None if place is None else row[place] for place in places), stamp) for row, stamp in rows
-                    ]
-                    columns = names
-                case algebra.Distinct():
-                    newest: dict[Row, Stamp] = {}
-                    for row, stamp in rows:
-                        newest[row] = max(stamp, newest.get(row, stamp))
-                    rows = list(newest.items())
-                case algebra.Slice(offset=offset, limit=limit):
-                    if not is_ordered:
-                        rows = _freshest_first(rows, range(len(columns)))
-                    rows = rows[offset : None if limit is None else offset + limit]
-                    is_ordered = True
-                case _:
-                    raise AssertionError(f"{node} is not of the tail")
-        return [row for row, _ in rows]
-
-    def _key(
-        self, expression: Expression, columns: tuple[str, ...], now: int
-    ) -> Callable[[tuple[Row, Stamp]], tuple[object, ...]]:
-        def key(item: tuple[Row, Stamp]) -> tuple[object, ...]:
-            solution = {name: term for name, term in zip(columns, item[0], strict=True) if term is not None}
-            try:
-                return order_key(evaluate(expression, solution, Context(now=now, seed=self.name)))
-            except ExpressionError:
-                return order_key(None)
-
-        return key
-
-
-def _freshest_first(rows: list[tuple[Row, Stamp]], ties: range | list[int]) -> list[tuple[Row, Stamp]]:
-    return sorted(rows, key=lambda item: (-item[1][0], -item[1][1], tuple(text_of(item[0][place]) for place in ties)))
-
 
 def _by_text(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(text_of, row)))
 
 
-def changes_of(rows: Iterator[tuple[int, int, int, Row, Stamp]]) -> Iterator[Change]:
+def changes_of(rows: Iterator[tuple[int, int, int, Row]]) -> Iterator[Change]:
     """Group the kernels' results by tick. A result of weight 0 announces that a whole follows."""
     for (time, tick), members in groupby(rows, key=lambda row: (row[1], row[2])):
         found = list(members)
         whole = found[0][0] == 0
-        yield Change(time, tick, whole, [(row, weight, stamp) for weight, _, _, row, stamp in found if weight != 0])
+        yield Change(time, tick, whole, [(row, weight) for weight, _, _, row in found if weight != 0])

@@ -11,9 +11,11 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers, changes_of
 from cqels.flow.calls import Calls
-from cqels.flow.compile import Compiler, NotIncremental, Pipeline, Table, add_static_row
+from cqels.flow.compile import Compiler, Pipeline, Table, add_static_row
+from cqels.flow.ordering import NotIncremental, orders_matter
 from cqels.io import Element, Result
 from cqels.kernels import machine
+from cqels.kernels.lore import tell
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
@@ -68,9 +70,8 @@ class Engine:
         plan = rewrite(query).plan
         if query.policy == "cqels-1":
             raise NotIncremental("the policy cqels-1 has no incremental operator yet")
-        inner, tail = _tail(plan)
-        whole = bool(tail) or query.emit in ("rstream", "snapshot")
-        fresh = bool(tail) or any(
+        whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
+        fresh = orders_matter(plan, whole=whole) or any(
             calls(expression) & _TIMES or (isinstance(expression, Aggregate) and expression.name in _ORDERED)
             for node in walk_plan(plan)
             for expression in expressions_of(node)
@@ -78,12 +79,14 @@ class Engine:
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
         compiler = Compiler(self.arena, self.calls, self._streams, fresh, bool(always), name)
-        pipeline = compiler.pipeline(query, inner, whole=whole, flags=closing | always)
+        pipeline = compiler.pipeline(query, plan, whole=whole, flags=closing | always)
         for kind, _ in compiler.operators:
             self._steps.need(kind)
+        if whole:
+            self._steps.need(machine.LISTING)
         if self._last is not None:
             self.arena.words[pipeline.place + machine.LAST] = self._last
-        running = Running(query, name, pipeline, Answers(query, name, pipeline.columns, tail))
+        running = Running(query, name, pipeline, Answers(query, name, pipeline.columns))
         for table in pipeline.tables:
             self._refresh(running, table)
         self._running.append(running)
@@ -158,22 +161,22 @@ class Engine:
                 from cqels.kernels.folds import serve
 
                 serve(self.dictionary, running.pipeline.groups[number])
+            elif number in running.pipeline.orders:
+                tell(self.dictionary, running.pipeline.orders[number])
             else:
                 self.calls.answer(running.pipeline.programs[number])
         for change in changes_of(self._drained(running.pipeline)):
             running.sent += running.answers.results(change)
 
-    def _drained(self, pipeline: Pipeline) -> Iterator[tuple[int, int, int, tuple[Term | None, ...], tuple[int, int]]]:
+    def _drained(self, pipeline: Pipeline) -> Iterator[tuple[int, int, int, tuple[Term | None, ...]]]:
         words = self.arena.words
         queue = int(words[pipeline.place + machine.RESULTS])
         width = int(words[queue + WIDTH])
         data = int(words[queue + DATA])
         found = words[data : data + int(words[queue + COUNT]) * width].reshape(-1, width).tolist()
         clear(self.arena.base, queue)
-        count = len(pipeline.columns)
-        for weight, time, tick, _, *rest in found:
-            row = tuple(self._decode(word) for word in rest[:count])
-            yield weight, time, tick, row, (rest[count], rest[count + 1])
+        for weight, time, tick, _, *columns in found:
+            yield weight, time, tick, tuple(self._decode(word) for word in columns)
 
     def _encode(self, term: Term | None) -> int:
         return 0 if term is None else int(encode(term, self.dictionary))
@@ -203,17 +206,3 @@ class Engine:
                 yield from self.store.select(
                     inner, names, default_graphs=query.default_graphs, named_graphs=query.named_graphs
                 )
-
-
-def _tail(plan: Plan) -> tuple[Plan, tuple[Plan, ...]]:
-    """What is below the outermost ORDER BY and LIMIT, and these with what is between them, innermost first."""
-    chain: list[Plan] = []
-    node = plan
-    while isinstance(node, algebra.Slice | algebra.OrderBy | algebra.Project | algebra.Distinct):
-        chain.append(node)
-        node = node.input
-    ordering = [place for place, each in enumerate(chain) if isinstance(each, algebra.OrderBy | algebra.Slice)]
-    if not ordering:
-        return plan, ()
-    last = ordering[-1]
-    return chain[last].input, tuple(reversed(chain[: last + 1]))  # type: ignore[attr-defined]

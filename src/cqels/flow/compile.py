@@ -10,6 +10,7 @@ from pyoxigraph import NamedNode
 
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import compile_expression
+from cqels.flow.ordering import NotIncremental, is_partitioned, latest, listing, slice_stage
 from cqels.kernels import machine, window
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct
@@ -22,16 +23,11 @@ from cqels.kernels.table import make_table
 from cqels.kernels.union import make_project, make_union
 from cqels.lang.expressions import Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import All, Count, Now, Range, Window
-from cqels.model.errors import QueryError
-from cqels.model.terms import Term
+from cqels.model.terms import CQ, Term
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, reads, variables
-
-
-class NotIncremental(QueryError):
-    """A shape of plan that has no incremental operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +60,8 @@ class Pipeline:
     """Number of an operator (counted from 1) to the place of its expression's program."""
     groups: dict[int, int]
     """Number of a GROUP BY operator to its place."""
-    whole: bool
-    fresh: bool
+    orders: dict[int, int]
+    """Number of an ORDER BY operator to the place where the order of terms is known."""
 
 
 @dataclass
@@ -102,14 +98,15 @@ class Compiler:
             case algebra.Filter(input=inner, condition=condition):
                 return self._filter(inner, condition, active)
             case algebra.Extend(input=inner, variable=name, expression=expression):
-                return self._extend(self.stage(inner, active), name, expression)
+                return self.extended(self.stage(inner, active), name, expression)
             case algebra.Project(input=inner, variables=names):
-                return self._project(self.stage(inner, active), names)
+                return self.projected(self.stage(inner, active), names)
             case algebra.Distinct(input=inner):
-                source = self.stage(inner, active)
-                out = self._queue(len(source.columns))
-                self._add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=self.fresh))
-                return replace(source, queue=out)
+                return self.distinct(self.stage(inner, active))
+            case algebra.OrderBy(input=inner):
+                return self.stage(inner, active)  # nothing looks at the order
+            case algebra.Slice():
+                return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
                 return self._union([self.stage(each, active) for each in inputs])
             case algebra.Group():
@@ -117,13 +114,13 @@ class Compiler:
             case algebra.LeftJoin():
                 return self._left_join(plan, active)
             case algebra.Minus(left=left, right=right):
-                return self._negation(MINUS, self.stage(left, active), self.stage(right, active))
+                return self.negation(MINUS, self.stage(left, active), self.stage(right, active))
             case _:
                 raise NotIncremental(f"{type(plan).__name__} has no incremental operator yet")
 
     def _table(self, plan: Plan) -> Stage:
         names = variables(plan)
-        stage = Stage(self._queue(len(names)), names, frozenset(names) - certain(plan))
+        stage = Stage(self.queue(len(names)), names, frozenset(names) - certain(plan))
         self.tables.append(Table(plan, stage))
         return stage
 
@@ -146,12 +143,14 @@ class Compiler:
         return self._table(algebra.Values((name,), ((term,),)))
 
     def _windowed(self, source: Source, inner: Plan) -> Stage:
+        if is_partitioned(source.window):
+            return latest(self, self._windowed(replace(source, window=All()), inner), source.window)
         queue = self._window(source)
         return self.stage(inner, queue)
 
     def _window(self, source: Source) -> int:
         kind, width, slide = _shape(source.window)
-        queue = self._queue(3)
+        queue = self.queue(3)
         flags = window.FRESH if self.fresh else 0
         place = self._taken(window.make_window(self.arena.base, kind, width, flags, queue))
         number = -1
@@ -178,8 +177,8 @@ class Compiler:
                 words += [self.calls.word_of(node), position, -1]
         pattern = self._words(words)
         self.patterns[queue].append(pattern)
-        out = self._queue(len(names))
-        self._add(machine.MATCH, self._words([queue, pattern, out]))
+        out = self.queue(len(names))
+        self.add(machine.MATCH, self._words([queue, pattern, out]))
         return Stage(out, names)
 
     # ------------------------------------------------------------ joins
@@ -198,7 +197,9 @@ class Compiler:
                     raise AssertionError("triples of the dataset are part of a table")
                 for triple in patterns:
                     yield self._match(triple, active)
-            case algebra.Stream(sources=(Source(stream=NamedNode()) as source,), input=inner, at=None, graphs=()):
+            case algebra.Stream(sources=(Source(stream=NamedNode()) as source,), input=inner, at=None, graphs=()) if (
+                not is_partitioned(source.window)
+            ):
                 yield from self._leaves(inner, self._window(source))
             case _:
                 yield self.stage(plan, active)
@@ -210,7 +211,7 @@ class Compiler:
             head = self._joined(inputs[: MOST_INPUTS - 1])
             return self._joined([head, *inputs[MOST_INPUTS - 1 :]])
         names = tuple(dict.fromkeys(name for each in inputs for name in each.columns))
-        out = self._queue(len(names))
+        out = self.queue(len(names))
         made = [
             Input(
                 make_bag(self.arena, len(each.columns)),
@@ -220,16 +221,16 @@ class Compiler:
             )
             for each in inputs
         ]
-        self._add(machine.JOIN, make_join(self.arena, out, made))
+        self.add(machine.JOIN, make_join(self.arena, out, made))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
         return Stage(out, names, frozenset(names) - bound)
 
     def _left_join(self, plan: algebra.LeftJoin, active: int | None) -> Stage:
         left, right = self.stage(plan.left, active), self.stage(plan.right, active)
         if plan.condition is None:
-            return self._negation(LEFT_JOIN, left, right)
+            return self.negation(LEFT_JOIN, left, right)
         pairs = self._conditioned(left, right, plan.condition)
-        alone = self._negation(ANTI_JOIN, left, self._project(pairs, left.columns))
+        alone = self.negation(ANTI_JOIN, left, self.projected(pairs, left.columns))
         return self._union([pairs, alone])
 
     def _conditioned(self, left: Stage, right: Stage, condition: Expression) -> Stage:
@@ -238,10 +239,10 @@ class Compiler:
             raise NotIncremental("a condition beside a side that may be unbound has no incremental operator yet")
         return self._selected(self._joined([left, right]), condition)
 
-    def _negation(self, mode: int, left: Stage, right: Stage) -> Stage:
+    def negation(self, mode: int, left: Stage, right: Stage) -> Stage:
         added = tuple(name for name in right.columns if name not in left.columns)
         names = left.columns + added
-        out = self._queue(len(names) if mode == LEFT_JOIN else len(left.columns))
+        out = self.queue(len(names) if mode == LEFT_JOIN else len(left.columns))
         place = make_negation(
             self.arena,
             mode,
@@ -252,7 +253,7 @@ class Compiler:
             left_nullable=[place for place, name in enumerate(left.columns) if name in left.nullable],
             right_nullable=[place for place, name in enumerate(right.columns) if name in right.nullable],
         )
-        self._add(machine.NEGATION, place)
+        self.add(machine.NEGATION, place)
         if mode == LEFT_JOIN:
             return Stage(out, names, left.nullable | frozenset(added))
         return replace(left, queue=out)
@@ -272,6 +273,9 @@ class Compiler:
             inner = inner.input
         own = [part for part in conditions if reads(part) <= set(variables(inner))]
         other = [part for part in conditions if part not in own]
+        limited = [each for each in algebra.walk_plan(inner) if isinstance(each, algebra.Slice)]
+        if any(set(variables(each)) & set(left.columns) for each in limited):
+            raise NotIncremental("a LIMIT in an EXISTS, of what is given from outside, has no incremental operator yet")
         if _looks_outside(inner) or any(isinstance(part, Exists) for part in conditions):
             raise NotIncremental("an EXISTS that looks outside from deep inside has no incremental operator yet")
         right = self.stage(inner, active)
@@ -283,33 +287,40 @@ class Compiler:
             right = self._joined([left, right])
             for part in other:
                 right = self._selected(right, part)
-            right = self._project(right, left.columns)
-        return self._negation(ANTI_JOIN if node.negated else SEMI_JOIN, left, right)
+            right = self.projected(right, left.columns)
+        return self.negation(ANTI_JOIN if node.negated else SEMI_JOIN, left, right)
 
     def _selected(self, source: Stage, condition: Expression) -> Stage:
-        out = self._queue(len(source.columns))
+        out = self.queue(len(source.columns))
         self._select(machine.FILTER, source, out, condition, 0)
         return replace(source, queue=out)
 
-    def _extend(self, source: Stage, name: str, expression: Expression) -> Stage:
-        out = self._queue(len(source.columns) + 1)
+    def extended(self, source: Stage, name: str, expression: Expression) -> Stage:
+        out = self.queue(len(source.columns) + 1)
         self._select(machine.EXTEND, source, out, expression, len(source.columns))
         return Stage(out, (*source.columns, name), source.nullable | {name})
 
     def _select(self, kind: int, source: Stage, out: int, expression: Expression, column: int) -> None:
         if any(isinstance(node, Exists) for node in walk(expression)) or "TIMESTAMP" in calls(expression):
             raise NotIncremental("EXISTS inside an expression has no incremental operator yet")
+        if calls(expression) & {"NOW", CQ + "now"}:
+            raise NotIncremental("an expression of the tick's time has no incremental operator yet")
         columns = {name: place for place, name in enumerate(source.columns)}
         identity = [name for name in source.columns if name not in self.computed and not name.startswith("_:")]
         program = compile_expression(expression, columns, self.calls, seed=self.seed, identity=identity)
         place = make_select(self.arena.base, source.queue, out, program, self.calls.dictionary.place, column)
-        self._add(kind, self._taken(place))
+        self.add(kind, self._taken(place))
         self.programs[len(self.operators)] = program
 
-    def _project(self, source: Stage, names: Sequence[str]) -> Stage:
-        out = self._queue(len(names))
+    def distinct(self, source: Stage) -> Stage:
+        out = self.queue(len(source.columns))
+        self.add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=self.fresh))
+        return replace(source, queue=out)
+
+    def projected(self, source: Stage, names: Sequence[str]) -> Stage:
+        out = self.queue(len(names))
         places = [source.columns.index(name) if name in source.columns else -1 for name in names]
-        self._add(machine.UNION, make_project(self.arena, out, source.queue, places))
+        self.add(machine.UNION, make_project(self.arena, out, source.queue, places))
         missing = {name for name in names if name not in source.columns}
         return Stage(out, tuple(names), (source.nullable | missing) & frozenset(names))
 
@@ -320,20 +331,20 @@ class Compiler:
         whole = tuple(place for place, name in enumerate(source.columns) if not name.startswith("_:"))
         missing = [key for key in plan.keys if key not in source.columns]
         if missing:
-            source = self._project(source, (*source.columns, *missing))
+            source = self.projected(source, (*source.columns, *missing))
         folds = []
         for name, node in plan.aggregates:
             column: int | None = None
             if isinstance(node.argument, Var) and node.argument.name in source.columns:
                 column = source.columns.index(node.argument.name)
             elif node.argument is not None:
-                source = self._extend(source, f"_:.of {name}", node.argument)
+                source = self.extended(source, f"_:.of {name}", node.argument)
                 column = len(source.columns) - 1
             folds.append(Fold(node.name, column, node.distinct, node.separator, whole if column is None else ()))
-        out = self._queue(len(plan.keys) + len(folds))
+        out = self.queue(len(plan.keys) + len(folds))
         keys = [source.columns.index(key) for key in plan.keys]
         place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=self.fresh)
-        self._add(machine.GROUP, place)
+        self.add(machine.GROUP, place)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         always = {name for name, node in plan.aggregates if node.name == "COUNT"}
         always |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
@@ -350,20 +361,20 @@ class Compiler:
 
     def _union(self, branches: list[Stage]) -> Stage:
         names = tuple(dict.fromkeys(name for each in branches for name in each.columns))
-        out = self._queue(len(names))
+        out = self.queue(len(names))
         made = [(each.queue, [names.index(name) for name in each.columns]) for each in branches]
-        self._add(machine.UNION, make_union(self.arena, out, made))
+        self.add(machine.UNION, make_union(self.arena, out, made))
         certain_names = frozenset.intersection(*(frozenset(each.columns) - each.nullable for each in branches))
         return Stage(out, names, frozenset(names) - certain_names)
 
     # ------------------------------------------------------------ memory
 
-    def _queue(self, columns: int) -> int:
+    def queue(self, columns: int) -> int:
         queue = self._taken(make_queue(self.arena.base, columns))
         self.queues.append(queue)
         return queue
 
-    def _add(self, kind: int, place: int) -> None:
+    def add(self, kind: int, place: int) -> None:
         self.operators.append((kind, place))
 
     def _words(self, words: Sequence[int]) -> int:
@@ -386,27 +397,32 @@ class Compiler:
 
     def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int) -> Pipeline:
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
-        solutions = self.stage(plan)
+        solutions, order = 0, 0
+        if whole:
+            order, columns = listing(self, plan)
+        else:
+            stage = self.stage(plan)
+            solutions, columns = stage.queue, stage.columns
         if not self.keep_all:
             self._keep_matching()
-        width = len(solutions.columns)
-        results = self._taken(make_queue(self.arena.base, width + 2))
+        results = self._taken(make_queue(self.arena.base, len(columns)))
         words: list[int] = [0] * machine.PIPELINE_WORDS
         words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(self.operators), self._pairs(self.operators)
         words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
         words[machine.SLIDES] = len(self.slides)
         words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
         words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self._words(self.queues)
-        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions.queue, results
+        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
-        words[machine.KNOWN] = self._taken(make_table(self.arena.base, COLUMNS - 1 + width, 1))
-        words[machine.SUM] = self._taken(make_table(self.arena.base, max(width, 1), 1))
+        words[machine.ORDERED_AT] = order
+        words[machine.SUM] = self._taken(make_table(self.arena.base, max(len(columns), 1), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
         words[machine.PENDING] = 1  # the first tick counts as a change
         place = self._words(words)
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}
-        return Pipeline(place, query, solutions.columns, self.tables, self.programs, groups, whole, self.fresh)
+        orders = {number: self.terms for number, (kind, _) in enumerate(self.operators, 1) if kind == machine.ORDERED}
+        return Pipeline(place, query, columns, self.tables, self.programs, groups, orders)
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:
         return self._words([word for group in groups for word in group])
