@@ -15,21 +15,24 @@ from cqels.store.dataset import Store
 
 from ..incremental import Incremental
 from ..random_expressions import Features
+from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..scenarios import Scenario, run
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
-FEATURES = Features(time=False, partitions=False, policies=("cqels", "window-close"))
-IN_ORDER = Features(time=False, partitions=False, policies=("cqels",), lateness=False, heartbeats=False, updates=False)
+FEATURES = Features(time=False, policies=("cqels", "window-close"))
+ORDERED = Features(time=False, paths=False, elements=12, policies=("cqels", "window-close"))
+IN_ORDER = Features(time=False, policies=("cqels",), lateness=False, heartbeats=False, updates=False)
 SIZES = [pytest.param(60, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 
 
 @pytest.mark.parametrize("examples", SIZES)
-def test_the_engine_agrees_with_the_reference(examples: int) -> None:
+@pytest.mark.parametrize("made", [scenarios(FEATURES), ordered_scenarios(ORDERED)], ids=["any", "ordered"])
+def test_the_engine_agrees_with_the_reference(made: st.SearchStrategy[Scenario], examples: int) -> None:
     """engine(s) = reference(s), results and their order, for every shape that has incremental operators."""
 
     @settings(max_examples=examples)
-    @given(scenarios(FEATURES))
+    @given(made)
     def law(scenario: Scenario) -> None:
         try:
             found = run(scenario, engine=Incremental)

@@ -17,7 +17,7 @@ from cqels.io import Element, Result
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.lang.expressions import Aggregate, calls
 from cqels.model.dictionary import decode, encode
@@ -175,8 +175,10 @@ class Engine:
         data = int(words[queue + DATA])
         found = words[data : data + int(words[queue + COUNT]) * width].reshape(-1, width).tolist()
         clear(self.arena.base, queue)
+        # results repeat most of their terms
+        terms = {word: self._decode(word) for word in {word for row in found for word in row[COLUMNS:]}}
         for weight, time, tick, _, *columns in found:
-            yield weight, time, tick, tuple(self._decode(word) for word in columns)
+            yield weight, time, tick, tuple([terms[word] for word in columns])
 
     def _encode(self, term: Term | None) -> int:
         return 0 if term is None else int(encode(term, self.dictionary))

@@ -401,7 +401,8 @@ class Compiler:
         if whole:
             order, columns = listing(self, plan)
         else:
-            stage = self.stage(plan)
+            sliced = isinstance(plan, algebra.Slice)
+            stage = slice_stage(self, plan, None, outermost=True) if sliced else self.stage(plan)
             solutions, columns = stage.queue, stage.columns
         if not self.keep_all:
             self._keep_matching()

@@ -21,7 +21,7 @@ from cqels.model.errors import QueryError
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.columns import DRAWS
-from cqels.plan.scope import reads
+from cqels.plan.scope import is_ordered, reads
 
 if TYPE_CHECKING:
     from cqels.flow.compile import Compiler, Stage
@@ -171,12 +171,12 @@ def _sliced(compiler: Compiler, order: Order, *, offset: int, limit: int | None,
     return replace(order, stage=replace(order.stage, queue=out))
 
 
-def slice_stage(compiler: Compiler, plan: algebra.Slice, active: int | None) -> Stage:
-    """OFFSET and LIMIT in a sub-select."""
+def slice_stage(compiler: Compiler, plan: Plan, active: int | None, *, outermost: bool = False) -> Stage:
+    """OFFSET and LIMIT; the stamps of the outermost solutions mean nothing any more."""
     order = ordered(compiler, plan, active)
-    assert order is not None
+    assert order is not None  # a Slice has one
     stage = compiler.projected(order.stage, order.names) if order.hidden else order.stage
-    if order.duplicates is None:
+    if order.duplicates is None or outermost:
         return stage
     # a solution is as fresh as the freshest of its duplicates, though it stands where the first of them stood
     duplicates, names = order.duplicates
@@ -212,7 +212,7 @@ def listing(compiler: Compiler, plan: Plan) -> tuple[int, tuple[str, ...]]:
 
 def orders_matter(plan: Plan, *, whole: bool) -> bool:
     """Which solution is newer decides what a query sends: by a LIMIT, a partitioned window, an order that is sent."""
-    return (whole and _is_ordered(plan)) or any(
+    return (whole and is_ordered(plan)) or any(
         isinstance(node, algebra.Slice) or (isinstance(node, algebra.Stream) and is_partitioned(node.sources[0].window))
         for node in algebra.walk_plan(plan)
     )
@@ -220,12 +220,3 @@ def orders_matter(plan: Plan, *, whole: bool) -> bool:
 
 def is_partitioned(window: Window) -> TypeGuard[Count]:
     return isinstance(window, Count) and bool(window.by)
-
-
-def _is_ordered(plan: Plan) -> bool:
-    """`ordered` finds an order."""
-    while isinstance(plan, _CHAIN | algebra.Static):
-        if isinstance(plan, algebra.OrderBy | algebra.Slice):
-            return True
-        plan = plan.input
-    return False
