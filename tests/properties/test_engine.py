@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cqels.engine.engine import Engine
-from cqels.flow.compile import NotIncremental
+from cqels.flow.errors import NotIncremental
 from cqels.io import Element
 from cqels.store.dataset import Store
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -318,3 +319,33 @@ def test_slices_of_ordered_groups(
     assert int(world.arena.words[int(world.arena.words[operator + topk.TABLE]) + TABLE_COUNT]) == len(
         grouped(inside, by)
     )
+
+
+def test_slices_of_many_rows() -> None:
+    """The law with trees of several levels, in large steps: the window slides over rows in several groups."""
+    random = Random(5)
+    world = World()
+    source, target = (int(make_queue(world.arena.base, 3)) for _ in range(2))
+    sorts, ties, part = [(1, True)], [0, 1, 2], slice(5, 15)
+    fields = [(order.TERM_DOWN, COLUMNS + 1), (order.DOWN, TIME), (order.DOWN, NUMBER)]
+    fields += [(order.TEXT, COLUMNS + column) for column in ties]
+    operator = topk.make_ordered(world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10)
+    groups = world.ids([NamedNode(f"http://ex.org/{number}") for number in range(3)])
+    values = world.ids([typed(str(number), "integer") for number in range(400)])
+    sent: Counter[Row] = Counter()
+    arrived: list[Row] = []
+    for step in range(12):
+        new = [
+            (step, number // 50, step, (random.choice(groups), random.choice(values), random.choice(values)))
+            for number in range(400)
+        ]
+        old = arrived[-2000:-1600] if len(arrived) >= 2000 else []
+        world.put(source, [*((row, -1) for row in old), *((row, 1) for row in new)])
+        arrived += new
+        clear(world.arena.base, target)
+        topk.run_ordered(world.dictionary, operator)
+        for row, weight in world.rows(target):
+            sent[row] += weight
+        inside = Counter(arrived[-2000:])
+        expected = [row for group in grouped(inside, [0]) for row in sliced(world, group, sorts, ties, part)]
+        assert Counter({row: count for row, count in sent.items() if count}) == Counter(expected)

@@ -12,7 +12,8 @@ from pyoxigraph import NamedNode
 from cqels.engine.answers import Answers, changes_of
 from cqels.flow.calls import Calls
 from cqels.flow.compile import Compiler, Pipeline, Table, add_static_row
-from cqels.flow.ordering import NotIncremental, orders_matter
+from cqels.flow.errors import NotIncremental
+from cqels.flow.ordering import orders_matter
 from cqels.io import Element, Result
 from cqels.kernels import machine
 from cqels.kernels.lore import tell

@@ -9,8 +9,9 @@ import numpy as np
 from pyoxigraph import NamedNode
 
 from cqels.flow.calls import Calls
+from cqels.flow.errors import NotIncremental
 from cqels.flow.expressions import compile_expression
-from cqels.flow.ordering import NotIncremental, is_partitioned, latest, listing, slice_stage
+from cqels.flow.ordering import is_partitioned, latest, listing, slice_stage
 from cqels.kernels import machine, window
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
+from cqels.flow.errors import NotIncremental
 from cqels.kernels import machine
 from cqels.kernels.negation import SEMI_JOIN
 from cqels.kernels.order import DOWN, TERM, TERM_DOWN, TEXT
@@ -17,7 +18,6 @@ from cqels.kernels.rows import COLUMNS, NUMBER, TIME
 from cqels.kernels.topk import make_ordered
 from cqels.lang.expressions import Var, calls
 from cqels.lang.syntax import Count, Window
-from cqels.model.errors import QueryError
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.columns import DRAWS
@@ -31,10 +31,6 @@ Field: TypeAlias = tuple[int, str | int]
 
 _FRESHEST: tuple[Field, ...] = ((DOWN, TIME), (DOWN, NUMBER))
 _OF_THE_SOLUTION = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME"}
-
-
-class NotIncremental(QueryError):
-    """A shape of plan that has no incremental operator."""
 
 
 @dataclass(frozen=True, slots=True)
