@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cqels.io import Element, Rejected, Result
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
-from cqels.reference.engine import Reference, Registered, StreamSettings
+from cqels.reference.engine import Reference, StreamSettings
 
 from .cases import DIRECTORY, Case, Engine, Heartbeat, Outcome, Update, read_case, rewrite, shown, spaced
+from .incremental import Incremental
 
 FILES = sorted(DIRECTORY.rglob("*.cqt"))
 
 
 def reference(case: Case) -> Outcome:
     """The reference engine: everything is computed anew at every tick."""
+    return _played(case, Reference)
+
+
+def incremental(case: Case) -> Outcome:
+    """The incremental engine."""
+    return _played(case, Incremental)
+
+
+def _played(case: Case, make: Callable[..., Any]) -> Outcome:
     late: list[Element] = []
     arriving: list[Element] = []
 
@@ -26,8 +38,8 @@ def reference(case: Case) -> Outcome:
         late.append(arriving[-1])
 
     streams = [StreamSettings(each.iri, each.lateness, each.idle) for each in case.streams]
-    engine = Reference(case.store(), streams, reject=reject)
-    running: dict[str, Registered | CqelsError] = {}
+    engine = make(case.store(), streams, reject=reject)
+    running: dict[str, Any] = {}
     for asked in case.queries:
         try:
             prepared = asked.prepared()
@@ -54,7 +66,7 @@ def reference(case: Case) -> Outcome:
     return Outcome(sent, late)
 
 
-ENGINES: dict[str, Engine] = {"reference": reference}
+ENGINES: dict[str, Engine] = {"reference": reference, "incremental": incremental}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -28,7 +28,7 @@ ResultFormat = Literal["text", "csv", "jsonl", "ntriples"]
 Dialect = Literal["cqels-ql", "c-sparql", "rsp-ql", "sparqlstream", "streaming-sparql", "ep-sparql"]
 Emission = Literal["istream", "dstream", "rstream", "changes", "snapshot"]
 Policy = Literal["cqels", "window-close", "cqels-1"]
-EngineName = Literal["reference"]
+EngineName = Literal["embedded", "reference"]
 
 QueryPath = Annotated[Path, typer.Argument(metavar="QUERY.rq", help="The query's file; - reads standard input.")]
 QueryPaths = Annotated[list[Path], typer.Argument(metavar="QUERY.rq…", help="Query files; - reads standard input.")]
@@ -96,7 +96,13 @@ def run(
     ] = None,
     data: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Static RDF for the default graph.")] = None,
     graph: Annotated[list[str] | None, typer.Option(metavar="IRI=FILE", help="Static RDF for a named graph.")] = None,
-    engine: Annotated[EngineName, typer.Option(help="What runs the query.")] = "reference",
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            help="What runs the queries: the incremental engine in this process (embedded), or the one that computes "
+            "everything anew at every tick (reference)."
+        ),
+    ] = "embedded",
     emit: EmitOption = None,
     policy: PolicyOption = None,
     dialect: DialectOption = None,
@@ -124,6 +130,7 @@ def run(
     from cqels.model.errors import Source
 
     Run(
+        engine=engine,
         queries=[(_prepared(path, dialect, emit, policy), Source(_text(path), str(path))) for path in queries],
         streams=stream or [],
         data=data or [],

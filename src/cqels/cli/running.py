@@ -11,11 +11,10 @@ from typing import TextIO
 
 from pyoxigraph import NamedNode
 
-from cqels.io import Rejected, Result, ResultWriter, parse_declaration, writer_for
+from cqels.io import Rejected, Result, ResultWriter, Tally, parse_declaration, writer_for
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_time
 from cqels.plan.algebra import Query
-from cqels.reference.replay import Tally, replay
 from cqels.store.dataset import Store
 
 SHOWN_REJECTS = 5
@@ -26,6 +25,7 @@ SHOWN_REJECTS = 5
 class Run:
     """One run of some queries over some files."""
 
+    engine: str
     queries: list[tuple[Query, Source]]
     streams: list[str]
     data: list[Path]
@@ -39,6 +39,7 @@ class Run:
     start: str
 
     def execute(self) -> None:
+        replay = _replay(self.engine)
         start = _time(self.start, "--start")
         until = None if self.until is None else _time(self.until, "--until")
         declarations = [parse_declaration(text) for text in self.streams]
@@ -82,6 +83,17 @@ class Run:
         for query, source in self.queries:
             if error.query is query:
                 error.locate(source)
+
+
+def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
+    """What runs the queries; kernels are loaded only for the engine that has them."""
+    if engine == "reference":
+        from cqels.reference.replay import replay as by_reference
+
+        return by_reference
+    from cqels.engine.replay import replay as by_engine
+
+    return by_engine
 
 
 def _named(writer: ResultWriter, output: TextIO, format: str) -> Callable[[Result], None]:

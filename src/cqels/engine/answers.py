@@ -1,32 +1,32 @@
-"""From what the kernels send to what a query emits: rows of words become results (SPEC §4)."""
+"""From what the kernels send to what a query emits: rows of words become results (SPEC §4).
+
+The machine sends rows with a weight, the tick's time and number, and columns: for `rstream` and `snapshot` whole
+results in their order, each behind a row of weight 0 that announces it, else how the number of each solution changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import repeat
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from cqels.engine.batch import Words
+from cqels.engine.terms import Terms
 from cqels.io import Result
+from cqels.kernels.rows import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of
 from cqels.plan.algebra import Query
 from cqels.plan.template import constructed
 
-Row = tuple[Term | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Solutions of a tick that changed and how many of each, or (whole) all of them in order, one by one."""
-
-    time: int
-    tick: int
-    whole: bool
-    rows: list[tuple[Row, int]]
+Row: TypeAlias = tuple[Term | None, ...]
 
 
 @dataclass
 class Answers:
-    """Makes the results of one query, and remembers what it needs from tick to tick."""
+    """Makes the results of one query, and remembers what an ASK needs from tick to tick."""
 
     query: Query
     name: str
@@ -34,52 +34,101 @@ class Answers:
     count: int = 0
     answer: bool = False
 
-    def results(self, change: Change) -> Iterator[Result]:
+    def results_of(self, rows: Words, terms: Terms) -> Iterable[Result]:
+        """The results of what the machine sent; the rows of a tick are all there, and there is one at least."""
         if self.query.form == "ask":
-            yield from self._ask(change)
+            return list(self._asked(rows))
+        if self.query.emit in ("rstream", "snapshot"):
+            return list(self._listed(rows, terms))
+        return self._changed(rows, terms)
+
+    def state(self, terms: Terms) -> list[Any]:
+        """What is remembered, as plain values."""
+        return [self.count, self.answer]
+
+    def restore(self, state: list[Any], terms: Terms) -> None:
+        self.count, self.answer = state
+
+    # ------------------------------------------------------------ the forms of emission
+
+    def _asked(self, rows: Words) -> Iterator[Result]:
+        weights, always = rows[:, WEIGHT], self.query.emit == "rstream"
+        starts = np.flatnonzero(weights == 0 if always else np.diff(rows[:, NUMBER], prepend=-1))
+        counts = np.add.reduceat(weights, starts)
+        if not always:
+            counts = self.count + np.cumsum(counts)
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+            self.count = count
+            if always or self.answer != (count > 0):
+                self.answer = count > 0
+                time, tick = rows[start, TIME : NUMBER + 1].tolist()
+                yield Result(self.name, time, tick, "", (), boolean=self.answer)
+
+    def _changed(self, rows: Words, terms: Terms) -> list[Result]:
+        """What came and went. What is not emitted is not decoded."""
+        emit = self.query.emit
+        if emit != "changes":
+            rows = rows[rows[:, WEIGHT] > 0 if emit == "istream" else rows[:, WEIGHT] < 0]
+        copies = np.abs(rows[:, WEIGHT])
+        if (copies != 1).any():
+            rows = np.repeat(rows, copies, axis=0)
+        parts = 2 * rows[:, NUMBER] + (rows[:, WEIGHT] > 0)
+        if (np.diff(parts) < 0).any():  # of a tick, what goes comes first
+            order = np.argsort(parts, kind="stable")
+            rows, parts = rows[order], parts[order]
+        solutions = terms.decode_rows(rows[:, COLUMNS:])
+        _sort_parts(solutions, np.flatnonzero(np.diff(parts, prepend=-1)))
+        signs: Iterable[str] = repeat("")
+        if emit == "changes":
+            signs = np.where(rows[:, WEIGHT] > 0, "+", "-").tolist()
+        return self.made(rows[:, TIME].tolist(), rows[:, NUMBER].tolist(), signs, solutions)
+
+    def _listed(self, rows: Words, terms: Terms) -> Iterator[Result]:
+        """Whole results; an empty one is told for `snapshot`."""
+        heads = rows[:, WEIGHT] == 0
+        whole = rows[~heads]
+        results = self.made(
+            whole[:, TIME].tolist(), whole[:, NUMBER].tolist(), repeat(""), terms.decode_rows(whole[:, COLUMNS:])
+        )
+        empty = np.flatnonzero(heads & np.append(heads[1:], True))
+        if self.query.emit == "rstream" or not len(empty):
+            yield from results
             return
-        signed = [("+", row) for row, _ in change.rows] if change.whole else self._signed(change)
-        if change.whole and not signed and self.query.emit == "snapshot":
-            yield Result(self.name, change.time, change.tick, "", (), empty=True)
-            return
-        number = 0
-        for sign, row in signed:
-            shown = sign if self.query.emit == "changes" else ""
-            if self.query.form == "select":
-                yield Result(self.name, change.time, change.tick, shown, row)
-                continue
-            place = f"{self.name} {change.tick} {number}"
-            if triples := constructed(self.query, self.columns, row, place):
+        told = [
+            Result(self.name, time, tick, "", (), empty=True) for time, tick in rows[empty, TIME : NUMBER + 1].tolist()
+        ]
+        yield from sorted([*results, *told], key=lambda result: result.tick)
+
+    # ------------------------------------------------------------ results
+
+    def made(
+        self, times: Sequence[int], ticks: Sequence[int], signs: Iterable[str], solutions: Sequence[Row]
+    ) -> list[Result]:
+        """The results of solutions in the order of their ticks."""
+        name = self.name
+        if self.query.form == "select":
+            return [
+                Result(name, time, tick, sign, row)
+                for time, tick, sign, row in zip(times, ticks, signs, solutions, strict=False)
+            ]
+        results: list[Result] = []
+        last, number = -1, 0
+        for time, tick, sign, row in zip(times, ticks, signs, solutions, strict=False):
+            if tick != last:
+                last, number = tick, 0
+            if triples := constructed(self.query, self.columns, row, f"{name} {tick} {number}"):
                 number += 1
-                yield Result(self.name, change.time, change.tick, shown, (), triples)
-
-    def _ask(self, change: Change) -> Iterator[Result]:
-        weight = sum(weight for _, weight in change.rows)
-        self.count = weight if change.whole else self.count + weight
-        answer = self.count > 0
-        if answer != self.answer or change.whole:
-            self.answer = answer
-            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
-
-    def _signed(self, change: Change) -> list[tuple[str, Row]]:
-        plus = [("+", row) for row in _by_text([row for row, weight in change.rows for _ in range(weight)])]
-        minus = [("-", row) for row in _by_text([row for row, weight in change.rows for _ in range(-weight)])]
-        match self.query.emit:
-            case "istream":
-                return plus
-            case "dstream":
-                return minus
-            case _:
-                return minus + plus
+                results.append(Result(name, time, tick, sign, (), triples))
+        return results
 
 
-def _by_text(rows: list[Row]) -> list[Row]:
+def _sort_parts(solutions: list[Row], starts: Words) -> None:
+    """Sort each part of a list by the texts of its terms."""
+    ends = np.append(starts[1:], len(solutions))
+    long = np.flatnonzero(ends - starts > 1)
+    for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True):
+        solutions[start:end] = by_text(solutions[start:end])
+
+
+def by_text(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(text_of, row)))
-
-
-def changes_of(rows: Iterator[tuple[int, int, int, Row]]) -> Iterator[Change]:
-    """Group the kernels' results by tick. A result of weight 0 announces that a whole follows."""
-    for (time, tick), members in groupby(rows, key=lambda row: (row[1], row[2])):
-        found = list(members)
-        whole = found[0][0] == 0
-        yield Change(time, tick, whole, [(row, weight) for weight, _, _, row in found if weight != 0])

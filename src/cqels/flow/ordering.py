@@ -8,29 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, TypeAlias
 
-from cqels.flow.errors import NotIncremental
+from cqels.flow.obstacles import TIMES
+from cqels.flow.stages import RANK, Stage, is_partitioned
 from cqels.kernels import machine
-from cqels.kernels.negation import SEMI_JOIN
+from cqels.kernels.negation import LEFT_JOIN
 from cqels.kernels.order import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.kernels.rows import COLUMNS, NUMBER, TIME
 from cqels.kernels.topk import make_ordered
 from cqels.lang.expressions import Var, calls
-from cqels.lang.syntax import Count, Window
+from cqels.lang.syntax import Count
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.columns import DRAWS
 from cqels.plan.scope import is_ordered, reads
 
 if TYPE_CHECKING:
-    from cqels.flow.compile import Compiler, Stage
+    from cqels.flow.compile import Compiler
 
 Field: TypeAlias = tuple[int, str | int]
 """How something is compared (kernels/order.py), and what: a column, or the newest time or number of a row."""
 
 _FRESHEST: tuple[Field, ...] = ((DOWN, TIME), (DOWN, NUMBER))
-_OF_THE_SOLUTION = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME"}
+_CHAIN = algebra.OrderBy | algebra.Slice | algebra.Project | algebra.Distinct | algebra.Extend
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,6 @@ class Order:
     fields: tuple[Field, ...]
     needs: dict[str, frozenset[str]] = field(default_factory=dict)
     """The columns that the value of a hidden column follows from."""
-    duplicates: tuple[Stage, tuple[str, ...]] | None = None
-    """The rows, and the columns seen, of which only the first of those that are equal is here, with its own stamps."""
 
     @property
     def hidden(self) -> list[str]:
@@ -54,37 +53,33 @@ class Order:
 # --- orders ---------------------------------------------------------------------------------------------------------
 
 
-def ordered(compiler: Compiler, plan: Plan, active: int | None) -> Order | None:
-    """The solutions of a plan with the order that was asked for; None, and nothing was made, if there is none."""
+def ordered(compiler: Compiler, plan: Plan, active: int | None, *, fresh: bool) -> Order | None:
+    """The solutions of a plan with the order that was asked for; None, and nothing was made, if there is none.
+
+    `fresh` asks for their stamps too: without it those of distinct solutions may be the stamps of any duplicate.
+    """
+    if is_ordered(plan) and (reason := compiler.obstacle(plan, active)) is not None:
+        stage = compiler.recompute(plan, reason, ranked=True)
+        return Order(stage, stage.columns[:-1], ((TERM, RANK),))
     match plan:
         case algebra.OrderBy():
             return _sorted(compiler, plan, active)
         case algebra.Slice(input=inner, offset=offset, limit=limit):
-            below = ordered(compiler, inner, active) or _freshest(compiler.stage(inner, active))
+            below = ordered(compiler, inner, active, fresh=fresh) or _freshest(compiler.stage(inner, active))
             return _sliced(compiler, below, offset=offset, limit=limit)
-        case algebra.Project(input=inner) | algebra.Distinct(input=inner) | algebra.Extend(input=inner):
-            order = ordered(compiler, inner, active)
-            return None if order is None else _above(compiler, plan, order)
+        case algebra.Project(input=inner, variables=names):
+            order = ordered(compiler, inner, active, fresh=fresh)
+            return None if order is None else _projected(compiler, order, names)
+        case algebra.Distinct(input=inner):
+            order = ordered(compiler, inner, active, fresh=fresh)
+            return None if order is None else _distinct(compiler, order, fresh=fresh)
+        case algebra.Extend(input=inner, expression=expression):
+            order = ordered(compiler, inner, active, fresh=fresh or bool(calls(expression) & TIMES))
+            return None if order is None else _extended(compiler, plan, order, active)
         case algebra.Static(input=inner) if isinstance(inner, _CHAIN):
-            return ordered(compiler, replace(inner, input=replace(plan, input=inner.input)), active)
+            return ordered(compiler, replace(inner, input=replace(plan, input=inner.input)), active, fresh=fresh)
         case _:
             return None
-
-
-def _above(compiler: Compiler, plan: algebra.Project | algebra.Distinct | algebra.Extend, order: Order) -> Order:
-    """What a node makes of the ordered solutions below it."""
-    match plan:
-        case algebra.Project(variables=names):
-            return _projected(compiler, order, names)
-        case algebra.Distinct():
-            return _distinct(compiler, order)
-        case algebra.Extend(variable=name, expression=expression):
-            stage = compiler.extended(order.stage, name, expression)
-            needs = {hidden: others for hidden, others in order.needs.items() if name not in others}
-            return _projected(compiler, replace(order, stage=stage, needs=needs), (*order.names, name))
-
-
-_CHAIN = algebra.OrderBy | algebra.Slice | algebra.Project | algebra.Distinct | algebra.Extend
 
 
 def _sorted(compiler: Compiler, plan: algebra.OrderBy, active: int | None) -> Order:
@@ -98,7 +93,7 @@ def _sorted(compiler: Compiler, plan: algebra.OrderBy, active: int | None) -> Or
         name = f"_:.key {number}"
         inner = algebra.Extend(inner, name, expression)
         fields.append((how, name))
-        if not calls(expression) & _OF_THE_SOLUTION:
+        if not calls(expression) & (DRAWS | TIMES):
             needs[name] = reads(expression)
     stage = compiler.stage(inner, active)
     seen = tuple(name for name in stage.columns if not name.startswith("_:.key "))
@@ -130,11 +125,30 @@ def _projected(compiler: Compiler, order: Order, names: tuple[str, ...]) -> Orde
     return replace(order, stage=renamed, names=names, fields=fields, needs=needs)
 
 
-def _distinct(compiler: Compiler, order: Order) -> Order:
-    """Each solution once, at the place of its first duplicate."""
+def _extended(compiler: Compiler, plan: algebra.Extend, order: Order, active: int | None) -> Order:
+    stage = compiler.computed_column(order.stage, plan.variable, plan.expression, active)
+    needs = {hidden: others for hidden, others in order.needs.items() if plan.variable not in others}
+    return _projected(compiler, replace(order, stage=stage, needs=needs), (*order.names, plan.variable))
+
+
+def _distinct(compiler: Compiler, order: Order, *, fresh: bool) -> Order:
+    """Each solution once, at the place of its first duplicate, as fresh as the freshest if `fresh`."""
     if all(order.needs.get(name, frozenset([name])) <= set(order.names) for name in order.hidden):
         return replace(order, stage=compiler.distinct(order.stage))  # duplicates differ in freshness alone
-    return replace(_sliced(compiler, order, offset=0, limit=1, by=order.names), duplicates=(order.stage, order.names))
+    if not fresh:
+        return _sliced(compiler, order, offset=0, limit=1, by=order.names)
+    order = _noted(compiler, order)
+    first = _sliced(compiler, order, offset=0, limit=1, by=order.names)
+    freshest = compiler.distinct(compiler.projected(order.stage, order.names))
+    return replace(first, stage=compiler.negation(LEFT_JOIN, first.stage, freshest, exact=True))
+
+
+def _noted(compiler: Compiler, order: Order) -> Order:
+    """The same order where the rows get other stamps: it is by columns that note what the stamps are now."""
+    notes = {f"_:.key stamp {word}": word for _, word in order.fields if isinstance(word, int)}
+    names = {word: name for name, word in notes.items()}
+    fields = tuple((how, names[what] if isinstance(what, int) else what) for how, what in order.fields)
+    return replace(order, stage=compiler.noted(order.stage, notes), fields=fields) if notes else order
 
 
 # --- slices ---------------------------------------------------------------------------------------------------------
@@ -169,16 +183,9 @@ def _sliced(compiler: Compiler, order: Order, *, offset: int, limit: int | None,
 
 def slice_stage(compiler: Compiler, plan: Plan, active: int | None, *, outermost: bool = False) -> Stage:
     """OFFSET and LIMIT; the stamps of the outermost solutions mean nothing any more."""
-    order = ordered(compiler, plan, active)
+    order = ordered(compiler, plan, active, fresh=not outermost)
     assert order is not None  # a Slice has one
-    stage = compiler.projected(order.stage, order.names) if order.hidden else order.stage
-    if order.duplicates is None or outermost:
-        return stage
-    # a solution is as fresh as the freshest of its duplicates, though it stands where the first of them stood
-    duplicates, names = order.duplicates
-    if stage.nullable or names != order.names:
-        raise NotIncremental("DISTINCT in an order by what is not selected has no incremental operator here yet")
-    return compiler.negation(SEMI_JOIN, compiler.distinct(compiler.projected(duplicates, names)), stage)
+    return compiler.projected(order.stage, order.names)
 
 
 def latest(compiler: Compiler, stage: Stage, window: Count) -> Stage:
@@ -195,10 +202,10 @@ def listing(compiler: Compiler, plan: Plan) -> tuple[int, tuple[str, ...]]:
     """
     match plan:
         case algebra.Slice(input=inner, offset=offset, limit=limit):
-            order = ordered(compiler, inner, None) or _freshest(compiler.stage(inner))
+            order = ordered(compiler, inner, None, fresh=False) or _freshest(compiler.stage(inner))
         case _:
             offset, limit = 0, None
-            found = ordered(compiler, plan, None)
+            found = ordered(compiler, plan, None, fresh=False)
             if found is None:
                 stage = compiler.stage(plan)
                 found = Order(stage, stage.columns, tuple((TEXT, name) for name in stage.columns))
@@ -212,7 +219,3 @@ def orders_matter(plan: Plan, *, whole: bool) -> bool:
         isinstance(node, algebra.Slice) or (isinstance(node, algebra.Stream) and is_partitioned(node.sources[0].window))
         for node in algebra.walk_plan(plan)
     )
-
-
-def is_partitioned(window: Window) -> TypeGuard[Count]:
-    return isinstance(window, Count) and bool(window.by)

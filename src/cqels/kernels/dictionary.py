@@ -403,7 +403,7 @@ def clear_marks(base, dictionary):
 @kernel
 def mark(base, dictionary, id):
     """Mark an entry as needed; other words are passed over."""
-    if id > 0:
+    if 0 < id < load(base, dictionary + END):
         place = load(base, dictionary + MARKS) + (id >> 6)
         store(base, place, load(base, place) | 1 << (id & 63))
 

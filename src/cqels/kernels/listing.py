@@ -1,15 +1,15 @@
 """Sending a whole result in its order: the slice of a listed operator (topk.py), when it differs from the last sent.
 
 It is written behind the results there are and compared with what was sent before, row by row; if it is the same it is
-taken back.  With ALWAYS_SENT it is sent whenever something changed, the same or not.
+taken back.  With ALWAYS_SENT it is sent whenever something changed, the same or not, but for what expiry changes.
 """
 
 from __future__ import annotations
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.machine import ALWAYS_SENT, FLAGS, NOW, ORDERED_AT, RESULTS, TICKS, write_result
+from cqels.kernels.machine import ALWAYS_SENT, FLAGS, ORDERED_AT, RESULTS, by_expiry, stamp_result, write_result
 from cqels.kernels.memory import copy, load, store
-from cqels.kernels.rows import COLUMNS, COUNT, DONE, FULL, NUMBER, TIME, WIDTH, add_row, clear, row_at
+from cqels.kernels.rows import COLUMNS, COUNT, DONE, FULL, WIDTH, add_row, clear, row_at
 from cqels.kernels.topk import LISTED, MOVED, list_slice
 
 
@@ -20,7 +20,9 @@ def send_listing(base, pipeline, pending):
     always = load(base, pipeline + FLAGS) & ALWAYS_SENT
     moved = load(base, operator + MOVED)
     store(base, operator + MOVED, 0)
-    if (pending if always != 0 else moved) == 0:
+    if always != 0:
+        moved = 0 if by_expiry(base, pipeline) else pending
+    if moved == 0:
         return DONE
     first = load(base, results + COUNT) + 1
     if not write_result(base, pipeline, 0, 0) or not list_slice(base, operator, results):
@@ -33,9 +35,7 @@ def send_listing(base, pipeline, pending):
         if not _remember(base, results, first, last):
             return FULL
     for number in range(first, load(base, results + COUNT)):
-        row = row_at(base, results, number)
-        store(base, row + TIME, load(base, pipeline + NOW))
-        store(base, row + NUMBER, load(base, pipeline + TICKS))
+        stamp_result(base, pipeline, row_at(base, results, number))
     return DONE
 
 

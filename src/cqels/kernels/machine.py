@@ -10,25 +10,35 @@ an operator needs an answer from Python, and goes on at the same place.
     4      slides, 5 place of pairs (slide, last boundary closed)
     6      queues, 7 place of them: emptied after each tick
     8      queue of the solutions' changes
-    9      queue of the results: weight, the tick's time and number, columns
+    9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns
     10     how results are made: CHANGES of each tick, or WHOLE, all solutions in order (listing.py)
     11     for WHOLE, the listed operator that has the solutions in order (topk.py)
     12     ticks so far
     13     operator to go on with, -1 between ticks
-    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent whenever a window changed
+    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
+           EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
+           element comes, in one tick; a heartbeat only lets things leave
     15     table to add the changes of one tick up in
     16     time of the tick
     17     something has changed, so that the whole is to be sent
     18     the element of the block to be worked off next
     19     time of the last event, NEVER before the first
     20     the last boundary that was closed since then, or NEVER
+    21     some window holds something
+    22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
 
     word   of a block of elements
     0      elements
-    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset), first
-           triple, triples
+    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset, -3 where
+           only boundaries before that time close), first triple, triples
     2      place of the triples
     3      start of the boundaries
+
+    word   of a part that Python computes anew (RECOMPUTE)
+    0      1 while it waits for Python
+    1      1 if it depends on the tick's time
+    2      1 if the dataset has changed
+    3      windows it reads; 4 … for each its place, and how many entries had left and entered it
 """
 
 from __future__ import annotations
@@ -44,8 +54,10 @@ from cqels.kernels.rows import (
     COUNT,
     DONE,
     FULL,
+    NEED_CALL,
     NEVER,
     NUMBER,
+    OLDEST,
     TIME,
     WEIGHT,
     WIDTH,
@@ -55,18 +67,25 @@ from cqels.kernels.rows import (
     said,
 )
 from cqels.kernels.table import find, put, remove
-from cqels.kernels.window import ENTERED, LEFT, advance, arrive
+from cqels.kernels.told import advance_told, arrive_told, tell
+from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, TOLD, advance, arrive
+from cqels.kernels.window import FLAGS as WINDOW_FLAGS
+from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, ORDERED, LISTING = range(10)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(12)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY = range(8, 21)
-PIPELINE_WORDS = 21
+SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
+NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE = range(16, 23)
+PIPELINE_WORDS = 23
 CHANGES, WHOLE = 0, 1
-CLOSING, ALWAYS_SENT = 1, 2
+CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
+ALL, LEAVING, COMING, BEATING = range(4)
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
-HEARTBEAT, UPDATE = -1, -2
+HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
+WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
+READ_WORDS = 3
 
 
 _STEPS = {
@@ -78,6 +97,8 @@ _STEPS = {
     FILTER: "select.filter_step",
     EXTEND: "select.extend_step",
     GROUP: "group.group_step",
+    RECOMPUTE: "machine.recompute_step",
+    CLOSURE: "closure.closure_step",
     ORDERED: "topk.ordered_step",
     LISTING: "listing.send_listing",
 }
@@ -91,13 +112,32 @@ class Steps:
     """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
 
     def __init__(self) -> None:
-        self._table = np.zeros(LISTING + 1, dtype=np.int64)
+        self._table = np.zeros(len(_STEPS), dtype=np.int64)
         self.address: int = self._table.ctypes.data
 
     def need(self, kind: int) -> None:
         if self._table[kind] == 0:
             module, _, name = _STEPS[kind].partition(".")
             self._table[kind] = getattr(import_module(f"cqels.kernels.{module}"), name).address
+
+
+@kernel
+def recompute_step(base, operator, now):
+    """Ask Python once a tick for what is computed anew, if something that it reads has changed."""
+    if load(base, operator + WAITING) != 0:
+        store(base, operator + WAITING, 0)
+        return DONE
+    changed = load(base, operator + TIMELY) | load(base, operator + CHANGED)
+    for number in range(load(base, operator + READ)):
+        read = operator + FIRST_READ + READ_WORDS * number
+        window = load(base, read)
+        if load(base, read + 1) != load(base, window + LEFT) or load(base, read + 2) != load(base, window + ENTERED):
+            store(base, read + 1, load(base, window + LEFT))
+            store(base, read + 2, load(base, window + ENTERED))
+            changed = 1
+    store(base, operator + CHANGED, 0)
+    store(base, operator + WAITING, changed)
+    return NEED_CALL if changed != 0 else DONE
 
 
 @kernel
@@ -118,9 +158,19 @@ def run(base, pipeline, block, steps):
         time = load(base, element)
         if _close_boundary(base, pipeline, load(base, block + START), time):
             continue
-        store(base, pipeline + LAST, time)
-        store(base, pipeline + NEXT, number + 1)
         stream = load(base, element + 2)
+        if load(base, pipeline + FLAGS) & EXPIRY_APART and load(base, pipeline + PHASE) == ALL:
+            if stream >= 0 and _reads(base, pipeline, stream):
+                _begin(base, pipeline, time)
+                store(base, pipeline + PHASE, LEAVING)
+                continue
+            if stream == HEARTBEAT:
+                store(base, pipeline + PHASE, BEATING)
+        store(base, pipeline + NEXT, number + 1)
+        if stream != UPDATE:  # an update is no event of time: one before all events closes no boundary
+            store(base, pipeline + LAST, time)
+        if stream == ADVANCE:
+            continue
         if stream >= 0:
             read = False
             for place in range(load(base, pipeline + WINDOWS)):
@@ -130,7 +180,7 @@ def run(base, pipeline, block, steps):
                     triples = load(base, element + 4)
                     for triple in range(triples):
                         at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
-                        if not arrive(
+                        if not _arrive(
                             base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
                         ):
                             return FULL
@@ -142,9 +192,25 @@ def run(base, pipeline, block, steps):
 
 
 @kernel
+def _reads(base, pipeline, stream):
+    for place in range(load(base, pipeline + WINDOWS)):
+        if load(base, load(base, pipeline + WINDOWS_AT) + 3 * place) == stream:
+            return True
+    return False
+
+
+@kernel
+def _arrive(base, window, triple, time, number, last):
+    if load(base, window + WINDOW_KIND) >= TOLD:
+        return arrive_told(base, window, triple, number, last)
+    return arrive(base, window, triple, time, number, last)
+
+
+@kernel
 def _begin(base, pipeline, time):
-    """A tick begins: its first step is that of the windows."""
-    store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
+    """A tick begins, or its second phase: its first step is that of the windows."""
+    if load(base, pipeline + PHASE) != COMING:
+        store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
     store(base, pipeline + NOW, time)
     store(base, pipeline + AT, 0)
 
@@ -196,6 +262,7 @@ def _tick(base, pipeline, steps):
         return status
     for number in range(load(base, pipeline + QUEUES)):
         clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
+    store(base, pipeline + PHASE, COMING if load(base, pipeline + PHASE) == LEAVING else ALL)
     store(base, pipeline + AT, -1)
     return DONE
 
@@ -205,29 +272,47 @@ def _advance_all(base, pipeline, now):
     changed = False
     filled = False
     for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            status = tell(base, window)
+            if status != DONE:
+                return status
+    for place in range(load(base, pipeline + WINDOWS)):
         entry = load(base, pipeline + WINDOWS_AT) + 3 * place
         window, slide = load(base, entry + 1), load(base, entry + 2)
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
         left, entered = load(base, window + LEFT), load(base, window + ENTERED)
-        if not advance(base, window, now, closed):
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            if not advance_told(base, window, now, closed):
+                return FULL
+        elif not advance(base, window, now, closed):
             return FULL
+        if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
+            continue
         changed = changed or left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
         filled = filled or load(base, window + ENTERED) > load(base, window + LEFT)
-    pending = changed or load(base, pipeline + PENDING) != 0
-    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
-        pending = filled and (pending or load(base, pipeline + SLIDES) > 0)
-    store(base, pipeline + PENDING, 1 if pending else 0)
+    if changed:
+        store(base, pipeline + PENDING, 1)
+    store(base, pipeline + FILLED, 1 if filled else 0)
     return DONE
 
 
 @kernel
 def _send(base, pipeline, steps):
     """What becomes of the changes of the tick's solutions: DONE or FULL."""
-    pending = load(base, pipeline + PENDING)
+    pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
-    if load(base, pipeline + EMIT) == WHOLE:
-        return call(load(steps, LISTING), base, pipeline, pending)
-    return said(_add_up(base, pipeline) and _send_changes(base, pipeline))
+    if load(base, pipeline + EMIT) == CHANGES:
+        return said(_add_up(base, pipeline) and _send_changes(base, pipeline))
+    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
+        pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
+    return call(load(steps, LISTING), base, pipeline, 1 if pending else 0)
+
+
+@kernel
+def by_expiry(base, pipeline):
+    """What is sent now is due to expiry, where that is told apart."""
+    return load(base, pipeline + PHASE) in (LEAVING, BEATING)
 
 
 @kernel
@@ -268,8 +353,15 @@ def write_result(base, pipeline, weight, columns):
     if row == 0:
         return False
     store(base, row + WEIGHT, weight)
-    store(base, row + TIME, load(base, pipeline + NOW))
-    store(base, row + NUMBER, load(base, pipeline + TICKS))
+    stamp_result(base, pipeline, row)
     for word in range(load(base, results + WIDTH) - COLUMNS):
         store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
     return True
+
+
+@kernel
+def stamp_result(base, pipeline, row):
+    """Say in a result which tick it is of."""
+    store(base, row + TIME, load(base, pipeline + NOW))
+    store(base, row + NUMBER, load(base, pipeline + TICKS))
+    store(base, row + OLDEST, 1 if by_expiry(base, pipeline) else 0)

@@ -121,12 +121,18 @@ class Arena:
     def __init__(self, path: Path | None = None, *, size: int | None = None) -> None:
         """`size` in bytes: of the file, or of the address space in memory."""
         self._map = _mapped(path, size)
+        self._file = path is not None
         self.words = np.frombuffer(self._map, dtype=np.int64)
         self.base: int = self.words.ctypes.data
         if self.words[0] == 0:
             self.words[0], self.words[USED], self.words[SIZE] = MAGIC, FIRST, len(self.words)
         elif self.words[0] != MAGIC:
             raise ValueError("this is not an arena of this version")
+
+    def close(self) -> None:
+        """Write a file's last changes; the memory goes when nothing looks at it any more."""
+        if self._file:
+            self._map.flush()
 
     @property
     def used(self) -> int:

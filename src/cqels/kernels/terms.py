@@ -122,6 +122,10 @@ class ArenaDictionary:
                 kernels.mark(base, self.place, id)
         return int(kernels.sweep(base, self.place))
 
+    def wipe(self) -> None:
+        """Leave nothing of the last texts where they were put together."""
+        self.arena.array(self._word(kernels.SCRATCH), self._word(kernels.SCRATCH_WORDS))[:] = 0
+
     def _word(self, number: int) -> int:
         return int(self.arena.words[self.place + number])
 

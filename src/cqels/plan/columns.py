@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cqels.lang.expressions import calls
+from cqels.lang.expressions import Var, calls
 from cqels.plan.algebra import (
     Distinct,
     Extend,
@@ -75,6 +75,8 @@ def _pruned(plan: Plan, wanted: frozenset[str]) -> Plan:
             kept = tuple(name for name in variables(inner) if name in wanted or name in plan.on)
             inner = _pruned(inner, frozenset(kept))
             return replace(plan, input=inner if set(variables(inner)) <= set(kept) else Project(inner, kept))
+        case Graph(name=Var(name=name), input=inner):  # what is inside may bind it too, and has to agree
+            return replace(plan, input=_pruned(inner, wanted | {name}))
         case Filter(input=inner) | Graph(input=inner):
             return replace(plan, input=_pruned(inner, wanted))
         case Union(inputs=inputs):

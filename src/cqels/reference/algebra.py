@@ -6,7 +6,7 @@ is remembered from one tick to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyoxigraph import Literal, NamedNode
@@ -62,12 +62,18 @@ class Evaluator:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._computed: set[str] = set()
+        self._computed: frozenset[str] = frozenset()
 
-    def solutions(self, plan: Plan) -> Bag:
-        """The solutions of a whole plan; their order means something only where the plan has an ORDER BY."""
-        self._computed = {node.variable for node in walk_plan(plan) if isinstance(node, algebra.Extend)}
-        return self.bag(plan, Scope(self.world.default))
+    def solutions(self, plan: Plan, *, computed: Collection[str] | None = None, events: bool = False) -> Bag:
+        """The solutions of a whole plan; their order means something only where the plan has an ORDER BY.
+
+        For a part of a plan, `computed` are the variables that the whole computes: draws do not depend on them;
+        with `events` the part is below a Sequence.
+        """
+        if computed is None:
+            computed = {node.variable for node in walk_plan(plan) if isinstance(node, algebra.Extend)}
+        self._computed = frozenset(computed)
+        return self.bag(plan, Scope(self.world.default, events=events))
 
     def bag(self, plan: Plan, scope: Scope) -> Bag:
         match plan:

@@ -294,7 +294,7 @@ class Reference:
         query = each.query
         signed = differences(query.emit, each.rows, rows, changed=changed, ordered=is_ordered(each.plan))
         if unmoved is not None:
-            signed = without_expiry(query.emit, signed, each.rows, rows, unmoved)
+            signed = without_expiry(query.emit, signed, each.rows, rows, unmoved, ordered=is_ordered(each.plan))
         if signed is None:
             return [Result(each.name, now, each.ticks, "", (), empty=True)]
         sent: list[Result] = []

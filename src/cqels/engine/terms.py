@@ -1,0 +1,63 @@
+"""Terms and their words, with a memory for those met lately: what Python says and hears of the arena's dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from cqels.engine.batch import Words
+from cqels.kernels.terms import ArenaDictionary
+from cqels.model.dictionary import decode, encode
+from cqels.model.terms import Term
+
+_REMEMBERED = 1 << 17
+
+
+class Terms:
+    """Both ways between terms and words."""
+
+    def __init__(self, dictionary: ArenaDictionary) -> None:
+        self.dictionary = dictionary
+        self._words: dict[Term, int] = {}
+        self._terms: dict[int, Term] = {}
+
+    def forget(self) -> None:
+        """Before words are given to other terms."""
+        self._words.clear()
+        self._terms.clear()
+
+    def encode(self, term: Term | None) -> int:
+        """The word of a term, 0 for none."""
+        if term is None:
+            return 0
+        word = self._words.get(term)
+        if word is None:
+            if len(self._words) >= _REMEMBERED:
+                self._words.clear()
+            word = self._words[term] = int(encode(term, self.dictionary))
+        return word
+
+    def encode_all(self, terms: Iterable[Term | None]) -> list[int]:
+        return [self.encode(term) for term in terms]
+
+    def decode(self, word: int) -> Term | None:
+        """The term of a word, None for 0."""
+        if word == 0:
+            return None
+        term = self._terms.get(word)
+        if term is None and (term := decode(word, self.dictionary)) is not None:
+            if len(self._terms) >= _REMEMBERED:
+                self._terms.clear()
+            self._terms[word] = term
+        return term
+
+    def decode_rows(self, rows: Words) -> list[tuple[Term | None, ...]]:
+        """The terms of a table of words."""
+        if not rows.size:
+            return [() for _ in range(len(rows))]
+        words, places = np.unique(rows, return_inverse=True)
+        terms = [self.decode(word) for word in words.tolist()]
+        width = rows.shape[1]
+        flat = [terms[place] for place in places.reshape(-1).tolist()]
+        return [tuple(flat[at : at + width]) for at in range(0, len(flat), width)]
