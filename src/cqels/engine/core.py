@@ -11,6 +11,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
+from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.recompute import Recomputation
 from cqels.engine.tables import Tables
@@ -19,12 +20,13 @@ from cqels.flow.calls import Calls, Function
 from cqels.flow.compile import Compiler, Pipeline
 from cqels.flow.obstacles import times_matter
 from cqels.flow.ordering import orders_matter
+from cqels.flow.places import places_of
 from cqels.flow.times import tell_times
 from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import FIRST, ROOTS, Arena, give
+from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
@@ -146,8 +148,17 @@ class Core:
         return running
 
     def drop(self, running: Running) -> None:
-        """Forget a query. Its memory is found again when `collect` looks for it."""
+        """Forget a query, and give its memory back."""
         self.running.remove(running)
+        used = {number for each in self.running for number, _ in each.functions}
+        self.calls.drop(number for number, _ in running.functions if number not in used)
+        give_back(self.arena, self.dictionary, self._roots())
+
+    def _roots(self) -> list[int]:
+        """The places that all memory in use is reached from."""
+        fixed = [int(word) for word in self.arena.words[ROOTS:FREE]]
+        pipelines = [place for each in self.running for place in places_of(each.pipeline)]
+        return [*fixed, self.block[0], *pipelines]
 
     def readers(self, running: Running) -> list[Running]:
         """The queries that read what a query makes."""
