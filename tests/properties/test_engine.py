@@ -14,22 +14,25 @@ from cqels.store.dataset import Store
 
 from ..incremental import Incremental
 from ..random_expressions import Features
+from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
 from ..scenarios import Scenario, run
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 FEATURES = Features()
+ORDERED = Features(elements=12)
 IN_ORDER = Features(lateness=False, heartbeats=False, updates=False)
 SIZES = [pytest.param(60, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 
 
 @pytest.mark.parametrize("examples", SIZES)
-def test_the_engine_agrees_with_the_reference(examples: int) -> None:
+@pytest.mark.parametrize("made", [scenarios(FEATURES), ordered_scenarios(ORDERED)], ids=["any", "ordered"])
+def test_the_engine_agrees_with_the_reference(made: st.SearchStrategy[Scenario], examples: int) -> None:
     """engine(s) = reference(s), results and their order."""
 
     @settings(max_examples=examples)
-    @given(scenarios(FEATURES))
+    @given(made)
     def law(scenario: Scenario) -> None:
         assert run(scenario, engine=Incremental) == run(scenario)
 

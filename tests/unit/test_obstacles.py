@@ -42,16 +42,6 @@ def test_all_of_it_is_incremental(text: str) -> None:
     ("text", "node", "reason"),
     [
         (
-            "{ STREAM :r [NOW] { ?x :q ?z } { SELECT ?x WHERE { STREAM :s [ALL] { ?x :p ?y } } LIMIT 2 } }",
-            "Slice",
-            "ORDER BY or LIMIT inside a query",
-        ),
-        (
-            "{ STREAM :s [PARTITION BY ?x TRIPLES 2] { ?x :p ?y } ?x :in ?room }",
-            "Stream",
-            "a window of the latest solutions",
-        ),
-        (
             "{ STREAM :s [ALL] AT ?t { ?x :p ?y } FILTER(?t = NOW()) }",
             "Filter",
             "an expression that depends on the tick's time",

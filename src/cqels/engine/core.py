@@ -15,16 +15,17 @@ from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.recompute import Recomputation
 from cqels.engine.tables import Tables
-from cqels.engine.tails import split_tail
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Calls, Function
 from cqels.flow.compile import Compiler, Pipeline
 from cqels.flow.obstacles import times_matter
+from cqels.flow.ordering import orders_matter
 from cqels.flow.places import places_of
 from cqels.flow.times import tell_times
 from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
+from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
@@ -66,8 +67,11 @@ class Running:
 
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
-        raw, self.raw = self.raw, []
-        made = [result for rows in raw for result in self.answers.results_of(rows, self.terms)]
+        if not self.raw:
+            return []
+        rows = self.raw[0] if len(self.raw) == 1 else np.concatenate(self.raw)
+        self.raw = []
+        made = list(self.answers.results_of(rows, self.terms))
         self.ready += made
         return made
 
@@ -116,17 +120,15 @@ class Core:
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
         plan = rewrite(query).plan
-        split = split_tail(plan)
-        whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
-        fresh = bool(split.tail) or times_matter(split.plan)
+        whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
+        fresh = times_matter(plan) or orders_matter(plan, whole=whole)
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
         apart = machine.EXPIRY_APART if published else 0
         self.calls.asked = []
         compiler = Compiler(self.arena, self.calls, dict(self.streams), fresh, bool(always), name)
-        flags = closing | always | apart
-        pipeline = compiler.pipeline(query, split.plan, whole=whole, flags=flags, ranked=split.ranked)
-        for kind, _ in compiler.operators:
+        pipeline = compiler.pipeline(query, plan, whole=whole, flags=closing | always | apart)
+        for kind in (*(kind for kind, _ in compiler.operators), *([machine.LISTING] if whole else [])):
             self._steps.need(kind)
         if self.last is not None:
             self.arena.words[pipeline.place + machine.LAST] = self.last
@@ -134,7 +136,7 @@ class Core:
             query,
             name,
             pipeline,
-            (PublishedAnswers if published else Answers)(query, name, pipeline.columns, split.tail),
+            (PublishedAnswers if published else Answers)(query, name, pipeline.columns),
             self.terms,
             plan,
             frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
@@ -336,8 +338,10 @@ class Core:
                 serve(self.dictionary, pipeline.groups[number])
             elif number in pipeline.recomputed:
                 self._recomputation.serve(pipeline, pipeline.recomputed[number], running.name)
-            else:
+            elif number in pipeline.programs:
                 self.calls.answer(pipeline.programs[number])
+            else:  # an operator that orders
+                tell(self.dictionary, pipeline.terms)
         queue = int(words[pipeline.place + machine.RESULTS])
         if count := int(words[queue + COUNT]):
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])

@@ -6,13 +6,17 @@ So an element makes two steps of one tick: what its time lets expire, then what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from cqels.engine.answers import Answers, Change, Row
+import numpy as np
+
+from cqels.engine.answers import Answers, Row, by_text
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
 from cqels.io import Result
+from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Stream
 
@@ -28,87 +32,110 @@ def without_slide(plan: Plan) -> Plan:
     return replace(plan, sources=sources)
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of a tick changed, or (for `rstream` and `snapshot`) all solutions after it: rows and weights."""
+
+    time: int
+    tick: int
+    by_expiry: bool
+    rows: list[tuple[Row, int]]
+
+    @property
+    def total(self) -> int:
+        return sum(weight for _, weight in self.rows)
+
+
 @dataclass
 class PublishedAnswers(Answers):
     """Makes the results of one query, those of expiry left out."""
 
+    before: list[Row] = field(default_factory=list)
+    """The whole result after the last tick, for `snapshot`."""
+
     def results_of(self, rows: Words, terms: Terms) -> Iterator[Result]:
         """The results of what the machine sent: of each tick, what expired comes before what arrived."""
-        expiry: Change | None = None
-        for change in self.changes_of(rows, terms):
-            if expiry is not None and expiry.tick != change.tick:
-                yield from self.arrived(expiry, None)
+        expiry: Step | None = None
+        for step in _steps(rows, terms):
+            if expiry is not None and expiry.tick != step.tick:
+                yield from self._arrived(expiry, None)
                 expiry = None
-            if change.by_expiry:
-                expiry = change
+            if step.by_expiry:
+                expiry = step
             else:
-                yield from self.arrived(expiry, change)
+                yield from self._arrived(expiry, step)
                 expiry = None
         if expiry is not None:
-            yield from self.arrived(expiry, None)
+            yield from self._arrived(expiry, None)
 
-    def arrived(self, expiry: Change | None, arrival: Change | None) -> Iterator[Result]:
+    def state(self, terms: Terms) -> list[Any]:
+        return [*Answers.state(self, terms), [terms.encode_all(row) for row in self.before]]
+
+    def restore(self, state: list[Any], terms: Terms) -> None:
+        *state, rows = state
+        Answers.restore(self, state, terms)
+        self.before = [tuple(terms.decode(word) for word in row) for row in rows]
+
+    def _arrived(self, expiry: Step | None, arrival: Step | None) -> Iterator[Result]:
         """The results of an element's tick: what changed by its time alone, then by itself; None is nothing."""
         if self.query.form == "ask":
-            yield from self._asked(expiry, arrival)
-            return
-        before = self.before
-        unmoved = before if expiry is None or not expiry.whole else self._ordered(expiry)
-        if arrival is None:
-            self.before = unmoved
-        elif not arrival.whole:
+            yield from self._answered(expiry, arrival)
+        elif self.query.emit == "rstream":
+            if arrival is not None:
+                yield from self._sent(arrival, [("", row) for row, _ in arrival.rows])
+        elif self.query.emit == "snapshot":
+            yield from self._shown(expiry, arrival)
+        elif arrival is not None:
             yield from self._sent(arrival, self._brought(expiry, arrival))
-        else:
-            rows = self._ordered(arrival)
-            signed = self._compared(rows, ordered=bool(self.tail))
-            self.before = rows
-            yield from self._sent(arrival, self._without_expiry(signed, before, unmoved, rows))
 
-    def _asked(self, expiry: Change | None, arrival: Change | None) -> Iterator[Result]:
-        unmoved = self.count > 0 if expiry is None else self._holds(expiry)
-        answer = unmoved if arrival is None else self._holds(arrival)
-        told, self.answer = self.answer, answer
+    def _answered(self, expiry: Step | None, arrival: Step | None) -> Iterator[Result]:
         always = self.query.emit == "rstream"
-        if arrival is not None and (always or (answer != told and answer != unmoved)):
-            yield Result(self.name, arrival.time, arrival.tick, "", (), boolean=answer)
+        if expiry is not None:
+            self.count += expiry.total
+        unmoved = self.count > 0
+        if arrival is not None:
+            self.count = arrival.total if always else self.count + arrival.total
+        told, self.answer = self.answer, self.count > 0
+        if arrival is not None and (always or self.answer not in (told, unmoved)):
+            yield Result(self.name, arrival.time, arrival.tick, "", (), boolean=self.answer)
 
-    def _brought(self, expiry: Change | None, arrival: Change) -> list[tuple[str, Row]]:
-        gone = _counted([] if expiry is None else [expiry])
-        net = _counted([arrival] if expiry is None else [expiry, arrival])
-        appeared = [row for row, weight in net.items() for _ in range(weight)]
-        vanished = [row for row, weight in net.items() for _ in range(-weight)]
-        return _reduced(self._chosen(appeared, vanished), gone)
+    def _shown(self, expiry: Step | None, arrival: Step | None) -> Iterator[Result]:
+        last = expiry if arrival is None else arrival
+        assert last is not None
+        before, self.before = self.before, [row for row, _ in last.rows]
+        if arrival is None or self.before == before:
+            return
+        if not self.before:
+            yield Result(self.name, arrival.time, arrival.tick, "", (), empty=True)
+        yield from self._sent(arrival, [("", row) for row in self.before])
 
-    def _without_expiry(
-        self, signed: list[tuple[str, Row]] | None, before: list[Row], unmoved: list[Row], rows: list[Row]
-    ) -> list[tuple[str, Row]] | None:
-        match self.query.emit:
-            case "rstream":
-                return signed
-            case "snapshot":
-                same = unmoved == rows if self.tail else Counter(unmoved) == Counter(rows)
-                return [] if same else signed
-            case _:
-                gone = Counter(unmoved)
-                gone.subtract(before)
-                return _reduced(signed or [], gone)
+    def _brought(self, expiry: Step | None, arrival: Step) -> list[tuple[str, Row]]:
+        """What a tick changed without what expiry alone changed."""
+        gone: Counter[Row] = Counter()
+        for row, weight in () if expiry is None else expiry.rows:
+            gone[row] += weight
+        net = Counter(gone)
+        for row, weight in arrival.rows:
+            net[row] += weight
+        emit, sent = self.query.emit, []
+        for sign, factor in (("-", -1), ("+", 1)):
+            if emit == "changes" or emit == ("istream" if factor > 0 else "dstream"):
+                left = {row: factor * weight - max(factor * gone[row], 0) for row, weight in net.items()}
+                shown = sign if emit == "changes" else ""
+                sent += [(shown, row) for row in by_text(row for row, count in left.items() for _ in range(count))]
+        return sent
+
+    def _sent(self, arrival: Step, signed: list[tuple[str, Row]]) -> list[Result]:
+        count, signs, rows = len(signed), [sign for sign, _ in signed], [row for _, row in signed]
+        return self.made([arrival.time] * count, [arrival.tick] * count, signs, rows)
 
 
-def _counted(changes: Iterable[Change]) -> Counter[Row]:
-    total: Counter[Row] = Counter()
-    for change in changes:
-        for row, weight, _ in change.rows:
-            total[row] += weight
-    return total
-
-
-def _reduced(signed: list[tuple[str, Row]], gone: Counter[Row]) -> list[tuple[str, Row]]:
-    """What is left of signed rows without those that expiry alone has changed."""
-    left = Counter({row: abs(weight) for row, weight in gone.items()})
-    kept = []
-    for sign, row in signed:
-        if left[row] > 0 and (gone[row] > 0) == (sign == "+"):
-            left[row] -= 1
-        else:
-            kept.append((sign, row))
-    return kept
+def _steps(rows: Words, terms: Terms) -> Iterator[Step]:
+    """The steps of what the machine sent, one after the other."""
+    solutions = terms.decode_rows(rows[:, COLUMNS:])
+    weights = rows[:, WEIGHT].tolist()
+    starts = np.flatnonzero(np.diff(2 * rows[:, NUMBER] - rows[:, OLDEST], prepend=-1)).tolist()
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        found = [(solutions[place], weights[place]) for place in range(start, end) if weights[place] != 0]
+        time, tick, by_expiry = rows[start, [TIME, NUMBER, OLDEST]].tolist()
+        yield Step(time, tick, by_expiry == 1, found)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pyoxigraph import NamedNode
 
 from cqels.flow.expressions import Given
-from cqels.flow.obstacles import exists_in, obstacle, parts_of, reads_active, spans_matter, timely
+from cqels.flow.obstacles import exists_in, is_partitioned, obstacle, parts_of, reads_active, spans_matter, timely
+from cqels.flow.ordering import latest, listing, slice_stage
 from cqels.flow.paths import path_stage
-from cqels.flow.stages import Pipeline, Recomputed, Stage, Table, Trace
+from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
 from cqels.flow.windows import Windows
 from cqels.kernels import machine
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
-from cqels.kernels.rows import COLUMNS, EQUALS, NEVER, SEQ, make_queue
+from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
 from cqels.lang.expressions import Call, Exists, Expression, Var
 from cqels.model.terms import FALSE, TRUE
@@ -25,9 +26,6 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
-
-RANK = "_:.rank"
-"""The column that has the place of a solution in the order of its plan."""
 
 
 @dataclass
@@ -53,10 +51,11 @@ class Compiler(Windows):
         self.traces.append(Trace(plan, queue, operators, windows))
 
     def _stage(self, plan: Plan, active: int | None) -> Stage:
-        if active is None or not reads_active(plan):
-            reason = obstacle(plan, windowed=active is not None)
-            if reason is not None:
-                return self._recomputed(plan, reason)
+        if isinstance(plan, algebra.OrderBy):  # nothing looks at the order
+            return self.stage(plan.input, active)
+        reason = self.obstacle(plan, active)
+        if reason is not None:
+            return self.recompute(plan, reason)
         match plan:
             case algebra.Unit() | algebra.Values() | algebra.Static():
                 return self._static(plan)
@@ -69,11 +68,13 @@ class Compiler(Windows):
             case algebra.Filter(input=inner, condition=condition):
                 return self._where(self.stage(inner, active), condition, active)
             case algebra.Extend(input=inner, variable=name, expression=expression):
-                return self._extend(self.stage(inner, active), name, expression, active)
+                return self.computed_column(self.stage(inner, active), name, expression, active)
             case algebra.Project(input=inner, variables=names):
                 return self.projected(self.stage(inner, active), names)
             case algebra.Distinct(input=inner):
                 return self.distinct(self.stage(inner, active))
+            case algebra.Slice():
+                return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
                 return self.united([self.stage(each, active) for each in inputs])
             case algebra.Group():
@@ -93,8 +94,17 @@ class Compiler(Windows):
         names = variables(plan)
         return self.table(plan, names, frozenset(names) - certain(plan))
 
-    def _recomputed(self, plan: Plan, reason: str, *, ranked: bool = False) -> Stage:
-        """A part that Python computes: its windows are kept whole, and an operator asks for it."""
+    def obstacle(self, plan: Plan, active: int | None) -> str | None:
+        """Why a part that can be computed alone has no operators; None if it has them, or is part of what has."""
+        if active is not None and reads_active(plan):
+            return None
+        return obstacle(plan, windowed=active is not None)
+
+    def recompute(self, plan: Plan, reason: str, *, ranked: bool = False) -> Stage:
+        """A part that Python computes: its windows are kept whole, and an operator asks for it.
+
+        `ranked` adds a column with the place of each solution in the order of the part.
+        """
         windows = {}
         for node in algebra.walk_plan(plan):
             if isinstance(node, algebra.Stream):
@@ -143,6 +153,9 @@ class Compiler(Windows):
 
     def _windowed(self, plan: algebra.Stream, sources: tuple[Source, ...]) -> Stage:
         stage = self.stage(plan.input, self.graph(sources, plan.graphs))
+        window = sources[0].window
+        if is_partitioned(window):
+            stage = latest(self, stage, window)
         return stage if plan.at is None else self.extended(stage, plan.at, Call("GETENDTIME", ()))
 
     # ------------------------------------------------------------ joins
@@ -166,8 +179,10 @@ class Compiler(Windows):
 
     def _is_flat(self, plan: algebra.Stream) -> bool:
         """What is in the block can be joined with what is beside it."""
-        ranging = isinstance(plan.sources[0].stream, Var)
-        return not ranging and obstacle(plan, windowed=True) is None
+        (first, *_) = plan.sources
+        if isinstance(first.stream, Var) or is_partitioned(first.window):
+            return False
+        return obstacle(plan, windowed=True) is None
 
     def _sequence(self, plan: algebra.Sequence, active: int | None) -> Stage:
         outside, self.events = self.events, True
@@ -216,7 +231,7 @@ class Compiler(Windows):
             source = self.projected(kept, source.columns)
         return source
 
-    def _extend(self, source: Stage, name: str, expression: Expression, active: int | None) -> Stage:
+    def computed_column(self, source: Stage, name: str, expression: Expression, active: int | None) -> Stage:
         answered, given = self._answered(source, expression, active)
         return self.projected(self.extended(answered, name, expression, given), (*source.columns, name))
 
@@ -252,7 +267,7 @@ class Compiler(Windows):
                 case algebra.Filter(condition=condition):
                     pairs = self._where(pairs, condition, active)
                 case algebra.Extend(variable=name, expression=expression):
-                    pairs = self._extend(pairs, name, expression, active)
+                    pairs = self.computed_column(pairs, name, expression, active)
         return told_apart, self.projected(pairs, identity), True
 
     # ------------------------------------------------------------ groups
@@ -271,7 +286,7 @@ class Compiler(Windows):
             if isinstance(node.argument, Var) and node.argument.name in source.columns:
                 column = source.columns.index(node.argument.name)
             elif node.argument is not None:
-                source = self._extend(source, f"_:.of {name}", node.argument, active)
+                source = self.computed_column(source, f"_:.of {name}", node.argument, active)
                 column = len(source.columns) - 1
             folds.append(Fold(node.name, column, node.distinct, node.separator, whole if column is None else ()))
         out = self.queue(len(plan.keys) + len(folds))
@@ -285,25 +300,30 @@ class Compiler(Windows):
 
     # ------------------------------------------------------------ the whole
 
-    def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int, ranked: str | None = None) -> Pipeline:
-        """The pipeline of a plan. `ranked` is the reason to compute it all anew, with the order of its solutions."""
+    def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int) -> Pipeline:
+        """The pipeline of a plan; `whole` lets it send all solutions in their order, not their changes."""
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
         self.spans = self.fresh and spans_matter(plan)
-        solutions = self.stage(plan) if ranked is None else self._recomputed(plan, ranked, ranked=True)
+        order, solutions = 0, 0
+        if whole:
+            order, columns = listing(self, plan)
+        else:
+            sliced = isinstance(plan, algebra.Slice)
+            stage = slice_stage(self, plan, None, outermost=True) if sliced else self.stage(plan)
+            solutions, columns = stage.queue, stage.columns
         if not self.keep_all:
             self.keep_matching()
-        width = len(solutions.columns)
-        results = self.taken(make_queue(self.arena.base, width + 2))
+        results = self.taken(make_queue(self.arena.base, len(columns)))
         words: list[int] = [0] * machine.PIPELINE_WORDS
         words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(self.operators), self._pairs(self.operators)
         words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
         words[machine.SLIDES] = len(self.slides)
         words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
         words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self.words(self.queues)
-        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions.queue, results
+        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
-        words[machine.KNOWN] = self.taken(make_table(self.arena.base, COLUMNS - 1 + width, 1))
-        words[machine.SUM] = self.taken(make_table(self.arena.base, width, 1))
+        words[machine.ORDERED_AT] = order
+        words[machine.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
         words[machine.PENDING] = 1  # the first tick counts as a change
@@ -312,13 +332,12 @@ class Compiler(Windows):
         return Pipeline(
             place,
             query,
-            solutions.columns,
+            columns,
             self.tables,
             self.programs,
             groups,
             self.recomputed,
             self.computed,
-            whole,
             self.fresh,
             self.traces,
             self.joins,
@@ -331,4 +350,4 @@ class Compiler(Windows):
         return self.words([word for group in groups for word in group])
 
 
-__all__ = ["RANK", "Compiler", "Pipeline", "Stage", "Table"]
+__all__ = ["Compiler", "Pipeline", "Stage", "Table"]

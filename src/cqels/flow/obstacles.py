@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from typing import TypeGuard
 
 from cqels.lang.expressions import Call, Exists, Expression, calls, walk
-from cqels.lang.syntax import Count
+from cqels.lang.syntax import Count, Window
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
@@ -47,6 +48,11 @@ TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
 NOWS = frozenset({"NOW", CQ + "now"})
 _STARTS = frozenset({"GETDURATION", "GETSTARTTIME"})
 _WIDE = "more variables than a join can share"
+
+
+def is_partitioned(window: Window) -> TypeGuard[Count]:
+    """It has the latest solutions for each value of some variables."""
+    return isinstance(window, Count) and bool(window.by)
 
 
 def obstacle(plan: Plan, *, windowed: bool) -> str | None:
@@ -130,17 +136,10 @@ def timely(plan: Plan) -> bool:
 
 def _own(plan: Plan) -> str | None:
     match plan:
-        case OrderBy() | Slice():
-            return "ORDER BY or LIMIT inside a query"
         case Graph():
             return "GRAPH around what is not static"
         case Service():
             return "SERVICE that is not static"
-        case Stream(sources=sources):
-            for source in sources:
-                if isinstance(source.window, Count) and source.window.by:
-                    return "a window of the latest solutions"
-            return None
         case Join() | LeftJoin() if len(variables(plan)) > MOST_JOIN_COLUMNS:
             return _WIDE
         case _:
@@ -256,8 +255,7 @@ def _transparent(plan: Plan, outer: frozenset[str]) -> bool:
             bound = certain(inner)
             return all(reads(each) & outer <= bound for each in expressions_of(plan)) and _transparent(inner, outer)
         case Stream(sources=sources, input=inner):
-            window = sources[0].window
-            return (isinstance(window, Count) and bool(window.by)) or _transparent(inner, outer)
+            return is_partitioned(sources[0].window) or _transparent(inner, outer)
         case Group(input=inner, keys=keys):
             return (
                 frozenset(variables(inner)) & outer <= frozenset(keys)

@@ -14,9 +14,9 @@ from cqels.kernels.distinct import make_distinct
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.memory import Arena
 from cqels.kernels.negation import LEFT_JOIN, make_negation
-from cqels.kernels.rows import make_queue
+from cqels.kernels.rows import COLUMNS, make_queue
 from cqels.kernels.select import make_select
-from cqels.kernels.union import make_project, make_union
+from cqels.kernels.union import make_copied, make_project, make_union
 from cqels.lang.expressions import Constant, Expression
 from cqels.model.terms import Term
 
@@ -120,6 +120,14 @@ class Operators:
         self.add(machine.UNION, make_project(self.arena, out, source.queue, places))
         nullable = {new for old, new in names if old not in source.columns or old in source.nullable}
         return Stage(out, tuple(new for _, new in names), frozenset(nullable))
+
+    def noted(self, source: Stage, stamps: Mapping[str, int]) -> Stage:
+        """The rows with further columns that note what their stamps are now: names to words of a row."""
+        names = (*source.columns, *stamps)
+        out = self.queue(len(names))
+        places = [*range(COLUMNS, COLUMNS + len(source.columns)), *stamps.values()]
+        self.add(machine.UNION, make_copied(self.arena, out, source.queue, places))
+        return Stage(out, names, source.nullable)
 
     def selected(self, source: Stage, condition: Expression, given: Mapping[Given, int] | None = None) -> Stage:
         """The rows for which a condition holds; `given` are the columns of the answers to EXISTS."""

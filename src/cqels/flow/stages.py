@@ -13,6 +13,9 @@ from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEI
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Query, Source, Triple
 
+RANK = "_:.key rank"
+"""The column that has the place of a solution in the order of its plan."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -116,7 +119,6 @@ class Pipeline:
     """Number of an operator to the part of the plan that it stands for."""
     computed: frozenset[str]
     """The variables that the query computes: draws do not depend on them."""
-    whole: bool
     fresh: bool
     traces: list[Trace]
     joins: list[JoinTrace]

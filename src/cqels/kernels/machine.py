@@ -10,10 +10,9 @@ an operator needs an answer from Python, and goes on at the same place.
     4      slides, 5 place of pairs (slide, last boundary closed)
     6      queues, 7 place of them: emptied after each tick
     8      queue of the solutions' changes
-    9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns, stamps of the newest
-           element
-    10     how results are made: CHANGES of each tick, or WHOLE, all solutions whenever they are asked for
-    11     table of the solutions (columns and stamps to weight), for WHOLE
+    9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns
+    10     how results are made: CHANGES of each tick, or WHOLE, all solutions in order (listing.py)
+    11     for WHOLE, the listed operator that has the solutions in order (topk.py)
     12     ticks so far
     13     operator to go on with, -1 between ticks
     14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
@@ -65,16 +64,18 @@ from cqels.kernels.rows import (
     add_row,
     clear,
     row_at,
+    said,
 )
-from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
+from cqels.kernels.table import find, put, remove
 from cqels.kernels.told import advance_told, arrive_told, tell
 from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, TOLD, advance, arrive
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE = range(10)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(12)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE = range(8, 23)
+SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
+NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE = range(16, 23)
 PIPELINE_WORDS = 23
 CHANGES, WHOLE = 0, 1
 CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
@@ -98,8 +99,13 @@ _STEPS = {
     GROUP: "group.group_step",
     RECOMPUTE: "machine.recompute_step",
     CLOSURE: "closure.closure_step",
+    ORDERED: "topk.ordered_step",
+    LISTING: "listing.send_listing",
 }
-"""The kernels that take a step of an operator: functions of the base, its place and the tick's time."""
+"""The kernels that take a step of an operator: functions of the base, its place and the tick's time.
+
+LISTING is not an operator but the sending of a whole result: of the base, the pipeline, and whether something changed.
+"""
 
 
 class Steps:
@@ -251,8 +257,9 @@ def _tick(base, pipeline, steps):
             return status
         at += 1
         store(base, pipeline + AT, at)
-    if not _send(base, pipeline):
-        return FULL
+    status = _send(base, pipeline, steps)
+    if status != DONE:
+        return status
     for number in range(load(base, pipeline + QUEUES)):
         clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
     store(base, pipeline + PHASE, COMING if load(base, pipeline + PHASE) == LEAVING else ALL)
@@ -293,34 +300,30 @@ def _advance_all(base, pipeline, now):
 
 
 @kernel
-def _send(base, pipeline):
-    """What becomes of the changes of the tick's solutions: False if the arena is full."""
+def _send(base, pipeline, steps):
+    """What becomes of the changes of the tick's solutions: DONE or FULL."""
     pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
+    if load(base, pipeline + EMIT) == CHANGES:
+        return said(_add_up(base, pipeline) and _send_changes(base, pipeline))
     if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
         pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
-    if load(base, pipeline + EMIT) == CHANGES:
-        return _add_up(base, pipeline, load(base, pipeline + SUM), COLUMNS) and _send_changes(base, pipeline)
-    if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):
-        return False
-    moved = load(base, load(base, pipeline + SOLUTIONS) + COUNT) > 0
-    if load(base, pipeline + FLAGS) & ALWAYS_SENT and not _by_expiry(base, pipeline):
-        moved = pending
-    return _send_whole(base, pipeline) if moved else True
+    return call(load(steps, LISTING), base, pipeline, 1 if pending else 0)
 
 
 @kernel
-def _by_expiry(base, pipeline):
+def by_expiry(base, pipeline):
+    """What is sent now is due to expiry, where that is told apart."""
     return load(base, pipeline + PHASE) in (LEAVING, BEATING)
 
 
 @kernel
-def _add_up(base, pipeline, table, skip):
-    """Add the weights of the solutions' changes to a table of what is in their rows from `skip` on."""
-    solutions = load(base, pipeline + SOLUTIONS)
+def _add_up(base, pipeline):
+    """Add the weights of the changes of each solution up."""
+    solutions, table = load(base, pipeline + SOLUTIONS), load(base, pipeline + SUM)
     for number in range(load(base, solutions + COUNT)):
         row = row_at(base, solutions, number)
-        entry = put(base, table, row + skip)
+        entry = put(base, table, row + COLUMNS)
         if entry == 0:
             return False
         weight = load(base, entry) + load(base, row + WEIGHT)
@@ -338,41 +341,29 @@ def _send_changes(base, pipeline):
         columns = row_at(base, solutions, number) + COLUMNS
         entry = find(base, table, columns)
         if entry != 0:
-            if not _result(base, pipeline, load(base, entry), columns, 0):
+            if not write_result(base, pipeline, load(base, entry), columns):
                 return False
             remove(base, table, entry)
     return True
 
 
 @kernel
-def _send_whole(base, pipeline):
-    """A result of weight 0 that says that a whole follows, then every solution with its stamps."""
-    if not _result(base, pipeline, 0, 0, 0):
-        return False
-    table = load(base, pipeline + KNOWN)
-    for slot in range(load(base, table + ROOM)):
-        entry = entry_at(base, table, slot)
-        if entry != 0:
-            key = key_of(base, table, entry)
-            if not _result(base, pipeline, load(base, entry), key + COLUMNS - TIME, key):
-                return False
-    return True
-
-
-@kernel
-def _result(base, pipeline, weight, columns, stamps):
-    """One result; its stamps, if it has any, come behind its columns."""
+def write_result(base, pipeline, weight, columns):
+    """One result, of the columns at a place (0: none is bound); False if the arena is full."""
     results = load(base, pipeline + RESULTS)
     row = add_row(base, results)
     if row == 0:
         return False
-    width = load(base, load(base, pipeline + SOLUTIONS) + WIDTH) - COLUMNS
     store(base, row + WEIGHT, weight)
+    stamp_result(base, pipeline, row)
+    for word in range(load(base, results + WIDTH) - COLUMNS):
+        store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
+    return True
+
+
+@kernel
+def stamp_result(base, pipeline, row):
+    """Say in a result which tick it is of."""
     store(base, row + TIME, load(base, pipeline + NOW))
     store(base, row + NUMBER, load(base, pipeline + TICKS))
-    store(base, row + OLDEST, 1 if _by_expiry(base, pipeline) else 0)
-    for word in range(width):
-        store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
-    store(base, row + COLUMNS + width, load(base, stamps) if stamps != 0 else NEVER)
-    store(base, row + COLUMNS + width + 1, load(base, stamps + 1) if stamps != 0 else -1)
-    return True
+    store(base, row + OLDEST, 1 if by_expiry(base, pipeline) else 0)

@@ -18,7 +18,7 @@ from cqels.model.values import ExpressionError, date_time_literal, order_key
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source, walk_plan
 from cqels.plan.functions import Context, aggregate, evaluate, holds
-from cqels.plan.scope import variables
+from cqels.plan.scope import is_ordered, variables
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.paths import walks
 from cqels.reference.solutions import (
@@ -316,17 +316,6 @@ class Evaluator:
         for expression, descending in reversed(plan.keys):  # stable sorts, the first key last
             bag.sort(key=lambda each, e=expression: order_key(self._value(e, each, scope)), reverse=descending)  # type: ignore[misc]
         return bag
-
-
-def is_ordered(plan: Plan) -> bool:
-    """The order of the solutions was asked for."""
-    match plan:
-        case algebra.OrderBy() | algebra.Slice():
-            return True
-        case algebra.Project(input=inner) | algebra.Distinct(input=inner) | algebra.Extend(input=inner):
-            return is_ordered(inner)
-        case _:
-            return False
 
 
 def _nodes(pattern: algebra.Triple) -> tuple[algebra.Node, algebra.Node, algebra.Node]:

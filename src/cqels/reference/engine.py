@@ -15,9 +15,9 @@ from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
-from cqels.plan.scope import variables
+from cqels.plan.scope import is_ordered, variables
 from cqels.plan.template import constructed
-from cqels.reference.algebra import Evaluator, World, is_ordered
+from cqels.reference.algebra import Evaluator, World
 from cqels.reference.clock import Clock, Heartbeat, StreamSettings
 from cqels.reference.emission import Row, differences, without_expiry
 from cqels.reference.graphs import StampedGraph
