@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from time import time_ns
 
 from pyoxigraph import NamedNode
 
 from cqels.io import Element, Rejected, Result
 from cqels.lang.syntax import Range
-from cqels.model.errors import QueryError
+from cqels.model.errors import CqelsError, QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
@@ -34,7 +35,7 @@ def naive(plan: Plan, world: World) -> Bag:
     return Evaluator(world).solutions(plan)
 
 
-@dataclass
+@dataclass(eq=False)
 class Registered:
     """A query that runs: what it read and sent so far."""
 
@@ -92,6 +93,7 @@ class Reference:
         self._settings = list(streams)
         self._clock = Clock(self._settings, self._count_late)
         self._queries: list[Registered] = []
+        self._count = 0
         self._history: dict[str, list[Arrival]] = {each.iri: [] for each in self._settings}
         self._number = 0
         self._now: int | None = None
@@ -106,34 +108,49 @@ class Reference:
 
     def register(self, query: Query) -> Registered:
         """Add a query. It sees the elements that arrive from now on."""
-        name = query.name or f"query-{len(self._queries) + 1}"
         plan = transform_plan(query.plan, _without_slide) if query.policy == "cqels-1" else query.plan
-        registered = Registered(query, name, plan, self._number)
+        registered = Registered(query, query.name or self._unused_name(), plan, self._number)
+        try:
+            self._check(registered)
+        except QueryError as error:
+            error.query = query
+            raise
         for source in registered.sources:
-            try:
-                self._check_stream(source, registered)
-            except QueryError as error:
-                error.query = query
-                raise
             if isinstance(source.window, Range) and source.window.slide is not None:
                 registered.closed[source.window.slide] = None
-        if registered.output is not None:
-            if registered.output in self._history:
-                raise QueryError(
-                    f"there is a stream <{registered.output}> already", hint="register the query under another name"
-                )
-            self._history[registered.output] = []
+        self._count += 1
         self._queries.append(registered)
-        if self._feeds(registered, registered):
-            self._queries.remove(registered)
-            del self._history[registered.name]
-            loop = QueryError("the query would feed itself: what it makes is read by a query that it reads")
-            loop.query = query
-            raise loop
+        if registered.output is not None:
+            self._history[registered.output] = []
         return registered
 
-    def drop(self, registered: Registered) -> None:
-        self._queries.remove(registered)
+    def query(self, name: str) -> Registered:
+        """The query that runs under this name."""
+        for each in self._queries:
+            if each.name == name:
+                return each
+        running = ", ".join(each.name for each in self._queries)
+        hint = f"the queries are {running}" if running else "no query is registered"
+        raise CqelsError(f"there is no query {name}", hint=hint)
+
+    def drop(self, query: Registered | str) -> None:
+        """End a query. What it has sent can still be taken; the stream that it made is gone.
+
+        A query whose stream another one names cannot go before that one. `STREAM ?s` names none: it reads what is left.
+        """
+        dropped = query if isinstance(query, Registered) else self.query(query)
+        if dropped not in self._queries:
+            raise CqelsError(f"query {dropped.name} has been dropped already")
+        if dropped.output is not None:
+            stream = NamedNode(dropped.output)
+            readers = [each.name for each in self._queries if any(source.stream == stream for source in each.sources)]
+            if readers:
+                raise CqelsError(
+                    f"query {dropped.name} makes a stream that is read by {', '.join(readers)}",
+                    hint=f"drop {readers[0]} first",
+                )
+            del self._history[dropped.output]
+        self._queries.remove(dropped)
 
     def push(self, element: Element, *, arrived: int | None = None) -> None:
         """An element arrives: now, or at the time `arrived`, which only a stream in arrival time looks at."""
@@ -199,8 +216,7 @@ class Reference:
 
     def _depth(self, registered: Registered) -> int:
         """How many queries the stream of a source has come through."""
-        read = {source.stream.value for source in registered.sources if isinstance(source.stream, NamedNode)}
-        producers = [each for each in self._queries if each.output in read]
+        producers = [each for each in self._queries if each.output is not None and self._reads(registered, each.output)]
         return 1 + max((self._depth(each) for each in producers), default=0)
 
     def _deliver(self) -> None:
@@ -211,7 +227,7 @@ class Reference:
             self._number += 1
             self._history[stream].append(arrival)
             for each in list(self._queries):
-                if any(stream in self._streams_of(each, source) for source in each.sources):
+                if self._reads(each, stream):
                     self._tick(each, time, arrival=arrival)
 
     def _streams_of(self, registered: Registered, source: Source) -> list[str]:
@@ -220,16 +236,40 @@ class Reference:
             return [source.stream.value]
         return [stream for stream in self._history if stream != registered.output]
 
-    def _feeds(self, producer: Registered, reader: Registered, seen: frozenset[str] = frozenset()) -> bool:
-        """What `producer` makes reaches `reader`, through other queries or directly."""
-        if producer.output is None or producer.name in seen:
+    def _unused_name(self) -> str:
+        names = {each.name for each in self._queries}
+        return next(name for number in count(self._count + 1) if (name := f"query-{number}") not in names)
+
+    def _check(self, registered: Registered) -> None:
+        """Refuse a query whose name is taken, that reads what is not there, or that would feed itself."""
+        if any(each.name == registered.name for each in self._queries):
+            raise QueryError(
+                f"there is a query {registered.name} already",
+                hint="drop it first, or register the query under another name",
+            )
+        for source in registered.sources:
+            self._check_stream(source, registered)
+        if registered.output in self._history:
+            raise QueryError(
+                f"there is a stream <{registered.output}> already", hint="register the query under another name"
+            )
+        if self._feeds(registered, registered):
+            raise QueryError("the query would feed itself: what it makes is read by a query that it reads")
+
+    def _feeds(self, producer: Registered, reader: Registered) -> bool:
+        """What `producer` makes reaches `reader`, which comes next to be registered, directly or through others."""
+        if producer.output is None:
             return False
-        readers = [
-            each
-            for each in self._queries
-            if any(producer.output in self._streams_of(each, source) for source in each.sources)
-        ]
-        return reader in readers or any(self._feeds(each, reader, seen | {producer.name}) for each in readers)
+        readers = [each for each in (*self._queries, reader) if self._reads(each, producer.output)]
+        return reader in readers or any(self._feeds(each, reader) for each in readers)
+
+    def _reads(self, registered: Registered, stream: str) -> bool:
+        """Whether it reads a stream, be it one that is not there yet."""
+        named = NamedNode(stream)
+        sources = [source.stream for source in registered.sources]
+        return registered.output != stream and any(
+            source == named or not isinstance(source, NamedNode) for source in sources
+        )
 
     def _check_stream(self, source: Source, registered: Registered) -> None:
         if not isinstance(source.stream, NamedNode):
@@ -277,7 +317,9 @@ class Reference:
         each.rows, each.contents = rows, contents
         each.results += sent
         if each.output is not None:
-            self._made.extend((each.output, now, result.triples) for result in sent if result.sign != "-")
+            self._made.extend(
+                (each.output, now, result.triples) for result in sent if result.triples and result.sign != "-"
+            )
 
     def _answer(
         self, each: Registered, now: int, answer: bool, unmoved: list[Row] | None, changed: bool
