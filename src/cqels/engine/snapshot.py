@@ -45,7 +45,9 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
     core.calls.memo = int(core.arena.words[MEMO_ROOT])
     core.number, core.last, core.released = page["number"], page["last"], page["released"]
     core.block = tuple(page["block"])
-    core.streams = {iri: number for number, iri in enumerate(page["streams"])}
+    core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
+    numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
+    clock.be(settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
     _restore_clock(page["clock"], clock)
     functions = []
     by_name = {running.name: running for running in core.running}
@@ -79,7 +81,8 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
         "released": core.released,
         "block": list(core.block),
         "late": late,
-        "streams": list(core.streams),
+        "streams": core.streams,
+        "gone": core.gone,
         "settings": [[each.iri, each.lateness, each.idle, each.arrival] for each in settings.values()],
         "clock": [numbers, [part.tolist() for part in (held.times, held.streams, held.counts, held.triples)]],
         "queries": [
@@ -162,6 +165,10 @@ def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]
     if before != now:
         different = ", ".join(f"<{iri}>" for iri in sorted({*before, *now}) if before.get(iri) != now.get(iri))
         raise CqelsError(f"the snapshot is of other streams: {different}", hint="declare the streams as they were")
+
+
+def _by_number(streams: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(streams.items(), key=lambda item: item[1]))
 
 
 def _restore_clock(state: list[Any], clock: Clock) -> None:
