@@ -121,6 +121,21 @@ class Core:
         """Add a query. It sees the elements that come from now on."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
+        for each in self.running:
+            if each.output is not None:
+                each.make()  # what has been made so far is not for this query
+        running = self.compiled(query, name, dict(self.streams))
+        if self.last is not None:
+            self.arena.words[running.pipeline.place + machine.LAST] = self.last
+        for table in running.pipeline.tables:
+            self._tables.refresh(running.query, table)
+        if output is not None:
+            running.output = self.add_stream(output)
+        self.running.append(running)
+        return running
+
+    def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
+        """A query in the arena, as one that was registered when there were these streams."""
         published = query.policy == "cqels-1"
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
@@ -131,29 +146,21 @@ class Core:
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
         apart = machine.EXPIRY_APART if published else 0
         self.calls.asked = []
-        compiler = Compiler(self.arena, self.calls, dict(self.streams), fresh, bool(always), name)
+        compiler = Compiler(self.arena, self.calls, streams, fresh, bool(always), name)
         pipeline = compiler.pipeline(query, plan, whole=whole, flags=closing | always | apart)
         for kind in (*(kind for kind, _ in compiler.operators), *([machine.LISTING] if whole else [])):
             self._steps.need(kind)
-        if self.last is not None:
-            self.arena.words[pipeline.place + machine.LAST] = self.last
-        running = Running(
+        return Running(
             query,
             name,
             pipeline,
             (PublishedAnswers if published else Answers)(query, name, pipeline.columns),
             self.terms,
             plan,
-            frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
+            frozenset(number for iri, number in streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
             self.calls.asked,
         )
-        for table in pipeline.tables:
-            self._tables.refresh(query, table)
-        if output is not None:
-            running.output = self.add_stream(output)
-        self.running.append(running)
-        return running
 
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""

@@ -39,6 +39,7 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
     """Bring an engine with the same queries to the state of a snapshot: how many elements had been late."""
     page = _page_of(data)
     _check(page, core, settings)
+    _recompile(page, core)
     core.arena.restore(data)
     core.terms.forget()
     core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
@@ -91,6 +92,7 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
                 "query": fingerprint(running.query),
                 "places": list(places_of(running.pipeline)),
                 "functions": [number for number, _ in running.functions],
+                "known": list(running.pipeline.streams),
                 "streams": sorted(running.streams),
                 "output": running.output,
                 "ready": [_result(each) for each in running.ready],
@@ -165,6 +167,16 @@ def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]
     if before != now:
         different = ", ".join(f"<{iri}>" for iri in sorted({*before, *now}) if before.get(iri) != now.get(iri))
         raise CqelsError(f"the snapshot is of other streams: {different}", hint="declare the streams as they were")
+
+
+def _recompile(page: dict[str, Any], core: Core) -> None:
+    """Compile again what was registered when there were other streams: a variable ranges over them."""
+    for state in page["queries"]:
+        (running,) = (each for each in core.running if each.name == state["name"])
+        if running.pipeline.streams != tuple(state["known"]):
+            streams = {iri: number for number, iri in enumerate(state["known"])}
+            again = core.compiled(running.query, running.name, streams)
+            running.pipeline, running.functions = again.pipeline, again.functions
 
 
 def _by_number(streams: dict[str, int]) -> dict[str, int]:
