@@ -58,7 +58,6 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
         ]
         running.streams, running.output = frozenset(state["streams"]), state["output"]
         running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
-        running.early = [_result_of(running.name, each) for each in state["early"]]
         running.ready = [_result_of(running.name, each) for each in state["ready"]]
         running.answers.restore(state["answers"], core.terms)
         functions += running.functions
@@ -91,7 +90,6 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
                 "functions": [number for number, _ in running.functions],
                 "streams": sorted(running.streams),
                 "output": running.output,
-                "early": [_result(each) for each in running.early],
                 "ready": [_result(each) for each in running.ready],
                 "sent": [rows.tolist() for rows in running.raw],
                 "answers": running.answers.state(core.terms),
