@@ -29,6 +29,19 @@ def test_blocks_are_reused_and_empty() -> None:
     assert other != place
 
 
+def test_what_is_held_is_counted() -> None:
+    memory = arena()
+    assert memory.held == 0
+    place, other = memory.take(100), memory.take(3)
+    assert memory.held == 128 + 4
+    assert place % 8 == 0
+    give(memory.base, place, 100)
+    assert memory.held == 4
+    give(memory.base, other, 3)
+    assert memory.held == 0
+    assert memory.take(8) % 8 == 0
+
+
 def test_a_full_arena_says_so() -> None:
     with pytest.raises(MemoryError, match="full"):
         Arena(size=1 << 16).take(1 << 20)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import pytest
 
 from cqels.engine.engine import Engine
-from cqels.io import StreamSettings
 from cqels.plan.prepare import prepare
-from cqels.store.dataset import Store
 
 PREFIX = "PREFIX : <http://ex.org/> "
-STREAMS = ["http://ex.org/s", "http://ex.org/r"]
 
 
 def recomputed(text: str) -> list[tuple[str, str]]:
-    engine = Engine(store=Store(), size=1 << 26)
-    for iri in STREAMS:
-        engine.declare(StreamSettings(iri))
+    engine = Engine(size=1 << 26)
     select = "SELECT * WHERE " if text.startswith("{") else ""
-    running = engine.register(prepare(PREFIX + select + text))
-    return [(type(plan).__name__, reason) for plan, reason in running.running.pipeline.reasons]
+    running = engine.register(prepare(PREFIX + select + text)).running
+    return [(type(plan).__name__, reason) for plan, reason in running.pipeline.reasons]
 
 
 @pytest.mark.parametrize(

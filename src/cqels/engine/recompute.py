@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from itertools import groupby
+from typing import Any
 
+import numpy as np
 from pyoxigraph import Literal, NamedNode
 
 from cqels.flow.stages import Kept, Pipeline, Recomputed, put_row, tells_time
@@ -96,18 +98,15 @@ class Recomputation:
     def _entries(self, kept: Kept) -> Content:
         """The triples that a window has let in, in the order in which they came."""
         words, place = self._arena.words, kept.place
-        ring, room = int(words[place + window.RING]), int(words[place + window.ROOM])
-        terms: dict[int, Term | None] = {}
-        found: Content = []
-        for number in range(int(words[place + window.LEFT]), int(words[place + window.ENTERED])):
-            entry = ring + (number & (room - 1)) * window.ENTRY_WORDS
-            *triple, time, element = words[entry : entry + window.ENTRY_LAST].tolist()
-            for word in triple:
-                if word not in terms:
-                    terms[word] = decode(word, self._dictionary)
-            subject, predicate, value = (terms[word] for word in triple)
-            found.append(((subject, predicate, value), (time, element)))  # type: ignore[arg-type]
-        return found
+        room, width = int(words[place + window.ROOM]), window.ENTRY_WORDS
+        ring = self._arena.array(int(words[place + window.RING]), room * width).reshape(room, width)
+        numbers = np.arange(words[place + window.LEFT], words[place + window.ENTERED]) & (room - 1)
+        entries = ring[numbers, : window.ENTRY_LAST]
+        terms: dict[int, Any] = {word: decode(word, self._dictionary) for word in np.unique(entries[:, :3]).tolist()}
+        return [
+            ((terms[subject], terms[predicate], terms[value]), (time, number))
+            for subject, predicate, value, time, number in entries.tolist()
+        ]
 
     def _closed(
         self, pipeline: Pipeline, source: Source, kept: Kept, arrivals: list[Arrival]
@@ -141,17 +140,10 @@ class Recomputation:
         self, pipeline: Pipeline, part: Recomputed, contents: Mapping[Source, Content], now: int, seed: str
     ) -> World:
         query = pipeline.query
-        read = graphs_of(part.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs)
+        read = graphs_of(part.plan)
         named = self._store.named_graphs() if query.named_graphs is None else query.named_graphs
-        default = StampedGraph()
-        if query.default_graphs is None:
-            default = self._graph(None) if None in read else default
-        else:
-            for name in query.default_graphs:
-                for triple in self._graph(name).stamps:
-                    default.add(triple, None)
         return World(
-            default=default,
+            default=self._default(query.default_graphs) if None in read else StampedGraph(),
             named={name: self._graph(name) for name in named if name in read or ANY in read},
             streams=tuple(NamedNode(iri) for iri in pipeline.streams),
             window=self._windows(contents),
@@ -175,6 +167,11 @@ class Recomputation:
             return made[key]
 
         return merged
+
+    def _default(self, names: tuple[NamedNode, ...] | None) -> StampedGraph:
+        if names is None:
+            return self._graph(None)
+        return StampedGraph((triple, None) for name in names for triple in self._graph(name).stamps)
 
     def _graph(self, name: NamedNode | None) -> StampedGraph:
         version = self._store.version(name)

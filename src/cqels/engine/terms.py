@@ -8,7 +8,7 @@ import numpy as np
 
 from cqels.engine.batch import Words
 from cqels.kernels.terms import ArenaDictionary
-from cqels.model.dictionary import decode, encode
+from cqels.model.dictionary import decode, encode, term_of
 from cqels.model.terms import Term
 
 _REMEMBERED = 1 << 17
@@ -52,12 +52,25 @@ class Terms:
             self._terms[word] = term
         return term
 
+    def _decode_all(self, words: Words) -> list[Term | None]:
+        known = [self._terms.get(word) for word in words.tolist()]
+        new = [place for place, term in enumerate(known) if term is None]
+        if len(self._terms) + len(new) > _REMEMBERED:
+            self._terms.clear()
+        for place, text in zip(new, self.dictionary.texts(words[new]), strict=True):
+            word = int(words[place])
+            if text is None:
+                known[place] = self.decode(word)
+            else:
+                known[place] = self._terms[word] = term_of(text.decode())
+        return known
+
     def decode_rows(self, rows: Words) -> list[tuple[Term | None, ...]]:
         """The terms of a table of words."""
         if not rows.size:
             return [() for _ in range(len(rows))]
         words, places = np.unique(rows, return_inverse=True)
-        terms = [self.decode(word) for word in words.tolist()]
+        terms = self._decode_all(words)
         width = rows.shape[1]
         flat = [terms[place] for place in places.reshape(-1).tolist()]
         return [tuple(flat[at : at + width]) for at in range(0, len(flat), width)]

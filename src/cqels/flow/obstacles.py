@@ -46,6 +46,7 @@ from cqels.plan.sparql_paths import ways_to_stay
 TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
 NOWS = frozenset({"NOW", CQ + "now"})
 _STARTS = frozenset({"GETDURATION", "GETSTARTTIME"})
+_WIDE = "more variables than a join can share"
 
 
 def obstacle(plan: Plan, *, windowed: bool) -> str | None:
@@ -129,8 +130,8 @@ def _own(plan: Plan) -> str | None:
                 if isinstance(source.window, Count) and source.window.by:
                     return "a window of the latest solutions"
             return None
-        case Join() if len(variables(plan)) > MOST_JOIN_COLUMNS:
-            return "more variables than a join can share"
+        case Join() | LeftJoin() if len(variables(plan)) > MOST_JOIN_COLUMNS:
+            return _WIDE
         case _:
             return None
 
@@ -200,6 +201,8 @@ def _of_exists(node: Exists, outer: frozenset[str]) -> str | None:
     if not _transparent(inner, outer):
         return "an EXISTS that looks outside from deep inside"
     both = outer | frozenset(variables(inner))
+    if steps and len(both) > MOST_JOIN_COLUMNS:
+        return _WIDE
     for step in steps:
         for expression in expressions_of(step):
             if calls(expression) & (TIMES | NOWS | DRAWS | {"TIMESTAMP"}):

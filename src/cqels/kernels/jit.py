@@ -284,6 +284,7 @@ def _compiled(module: str) -> tuple[dict[str, Any], bytes]:
     code.verify()
     tuning = binding.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False
+    tuning.loop_unrolling = False  # loops over the words of a row are short
     builder = binding.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(code, builder)
     made = machine.emit_object(code)
@@ -329,7 +330,7 @@ def assembly(module: str) -> tuple[str, dict[str, Any]]:
     for each in own:
         if isinstance(each.source.result, tuple):
             _several(unit, functions[each], len(each.source.result))
-    unit.triple = _machine().triple
+    unit.triple, unit.data_layout = _machine().triple, str(_machine().target_data)
     return str(unit), {"needs": sorted(needs), "signatures": signatures}
 
 

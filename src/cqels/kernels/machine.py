@@ -282,8 +282,10 @@ def _advance_all(base, pipeline, now):
             return FULL
         if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
             continue
-        changed = changed or left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
-        filled = filled or load(base, window + ENTERED) > load(base, window + LEFT)
+        holds = load(base, window + ENTERED) > load(base, window + LEFT)
+        moved = left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
+        changed = changed or (moved and (holds or entered > left))  # what came and went at once changed nothing
+        filled = filled or holds
     if changed:
         store(base, pipeline + PENDING, 1)
     store(base, pipeline + FILLED, 1 if filled else 0)

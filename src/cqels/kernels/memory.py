@@ -11,8 +11,12 @@ and kernels can take memory without asking anyone.
     0      magic number and version of the layout
     1      first word never handed out (all beyond is untouched)
     2      words of the arena
-    3–15   places of the engine's own tables (what they are is up to the engine)
+    3      words in use: handed out and not given back
+    4–15   places of the engine's own tables (what they are is up to the engine)
     16–63  free lists: word 16 + k is the place of a free block of 2^k words, whose first word is the next one, or 0
+
+Blocks of 8 words and more begin at the start of a line of the processor's cache.  Large pages are asked for: a random
+read of a large table would else cost a search for its page too.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +35,11 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.translate import WORD, lowered
 
 MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
-USED, SIZE, ROOTS, FREE, FIRST = 1, 2, 3, 16, 64
+USED, SIZE, HELD, ROOTS, FREE, FIRST = 1, 2, 3, 4, 16, 64
 ROOT_COUNT = FREE - ROOTS
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
+_LINE = 3  # a line of the cache has 2^3 words
 _NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
 
 
@@ -70,7 +76,7 @@ def _call(builder, address, one, two, three):
 
 
 def _pointer(builder, base, place):
-    return builder.inttoptr(builder.add(base, builder.mul(place, WORD(8))), WORD.as_pointer())
+    return builder.gep(builder.inttoptr(base, WORD.as_pointer()), [place])
 
 
 @kernel
@@ -87,11 +93,14 @@ def take(base, words):
         store(base, FREE + power, load(base, place))
         for word in range(1 << power):
             store(base, place + word, 0)
-        return place
-    place = load(base, USED)
-    if place + (1 << power) > load(base, SIZE):
-        return 0
-    store(base, USED, place + (1 << power))
+    else:
+        place = load(base, USED)
+        if power >= _LINE:
+            place = (place + (1 << _LINE) - 1) & -(1 << _LINE)
+        if place + (1 << power) > load(base, SIZE):
+            return 0
+        store(base, USED, place + (1 << power))
+    store(base, HELD, load(base, HELD) + (1 << power))
     return place
 
 
@@ -103,6 +112,7 @@ def give(base, place, words):
         power += 1
     store(base, place, load(base, FREE + power))
     store(base, FREE + power, place)
+    store(base, HELD, load(base, HELD) - (1 << power))
 
 
 @kernel
@@ -138,6 +148,11 @@ class Arena:
     def used(self) -> int:
         """Words handed out so far, free ones among them."""
         return int(self.words[USED])
+
+    @property
+    def held(self) -> int:
+        """Words in use now: blocks are powers of two, and count whole."""
+        return int(self.words[HELD])
 
     def take(self, words: int) -> int:
         place = int(take(self.base, words))
@@ -178,8 +193,12 @@ def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
     length = size or RESERVE
     while True:
         try:
-            return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+            made = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+            break
         except OSError:
             length //= 2  # a system that counts address space as memory: ask for less
             if length < 1 << 24:
                 raise
+    with suppress(OSError, AttributeError):  # a system without large pages
+        made.madvise(mmap.MADV_HUGEPAGE)
+    return made
