@@ -305,3 +305,35 @@ def test_terms_that_nothing_refers_to_are_forgotten() -> None:
         assert engine.collect() > 4500
         engine.push(OBS, reading("b", 35), time=5000 * 10**9)
         assert values(query.take()) == [("b", "35")]
+
+
+def test_dropped_queries_leave_nothing_behind() -> None:
+    text = (
+        f"PREFIX : <{EX}> SELECT ?s ?t WHERE {{ STREAM :obs [ALL] {{ ?s :temp ?t . ?s ?p ?u }} }} ORDER BY ?t LIMIT 3"
+    )
+    with cqels.Engine() as engine:
+        stays = engine.register(HOT, emit="changes")
+        held = []
+        for turn in range(12):
+            query = engine.register(text)
+            engine.push(OBS, [reading(f"a{turn % 3}", number % 40) for number in range(200)], [turn] * 200)
+            query.drop()
+            held.append(engine._core.arena.held)
+        assert held[-1] < 2 * held[1]
+        assert len(stays.take()) == 27
+
+
+def test_a_plan_with_what_was_done() -> None:
+    text = (
+        f"PREFIX : <{EX}> SELECT ?s ?t ?u WHERE {{ STREAM :obs [RANGE 10s] {{ ?s :temp ?t }} ?s :in ?room "
+        "STREAM :obs [RANGE 5s] { ?s :temp ?u } FILTER(?u > NOW()) }"
+    )
+    with cqels.Engine() as engine:
+        engine.update(f"PREFIX : <{EX}> INSERT DATA {{ :a :in :kitchen }}")
+        query = engine.register(text)
+        engine.push(OBS, [reading("a", number) for number in range(20)], [number * 10**9 for number in range(20)])
+        shown = query.explain()
+    assert "window: 11 triples of 20" in shown
+    assert "table: indexed on ?s   rows: 1" in shown
+    assert "orders: " in shown
+    assert "computed anew: an expression that depends on the tick's time" in shown

@@ -61,10 +61,21 @@ def explain(
     policy: PolicyOption = None,
 ) -> None:
     """Show the plan of a query: streams and their windows, static tables, filters, and what is emitted when."""
+    from cqels.flow.obstacles import computed_anew
     from cqels.plan.explain import explain as explained
+    from cqels.plan.rules import rewrite
 
     plan = _prepared(query, dialect, emit, policy)
-    typer.echo(explained(plan, format, rewritten=not written))
+    shown = plan if written else rewrite(plan)
+    anew = {} if written else {id(part): reason for part, reason in computed_anew(shown.plan)}
+    typer.echo(
+        explained(
+            shown,
+            format,
+            rewritten=False,
+            notes=lambda node: [("computed anew", anew[id(node)])] if id(node) in anew else [],
+        )
+    )
 
 
 @app.command()
@@ -118,6 +129,14 @@ def run(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="After the last element, let time go on until then.")
     ] = None,
+    analyze: Annotated[
+        bool,
+        typer.Option(
+            "--analyze",
+            help="At the end show each query's plan with what was done: rows, window sizes, bytes of state, the orders "
+            "that joins took.",
+        ),
+    ] = False,
     start: Annotated[
         str, typer.Option(metavar="TIME", help="The time that the boundaries of sliding windows are counted from.")
     ] = "0s",
@@ -142,6 +161,7 @@ def run(
         strict=strict,
         until=until,
         start=start,
+        analyze=analyze,
     ).execute()
 
 

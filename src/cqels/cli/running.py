@@ -37,9 +37,15 @@ class Run:
     strict: bool
     until: str | None
     start: str
+    analyze: bool
 
     def execute(self) -> None:
         replay = _replay(self.engine)
+        options = {}
+        if self.analyze:
+            if self.engine == "reference":
+                raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
+            options["analysed"] = lambda text: sys.stderr.write(text + "\n")
         start = _time(self.start, "--start")
         until = None if self.until is None else _time(self.until, "--until")
         declarations = [parse_declaration(text) for text in self.streams]
@@ -64,6 +70,7 @@ class Run:
                     reject=reject,
                     strict=self.strict,
                     tally=tally,
+                    **options,
                 ):
                     writers[id(query)](result)
             except QueryError as error:

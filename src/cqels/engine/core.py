@@ -11,6 +11,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
+from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.recompute import Recomputation
 from cqels.engine.tables import Tables
@@ -19,17 +20,18 @@ from cqels.engine.terms import Terms
 from cqels.flow.calls import Calls, Function
 from cqels.flow.compile import Compiler, Pipeline
 from cqels.flow.obstacles import times_matter
+from cqels.flow.places import places_of
 from cqels.flow.times import tell_times
 from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
-from cqels.kernels.memory import FIRST, ROOTS, Arena, give
+from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
-from cqels.plan.algebra import Query, Source, transform_plan, walk_plan
+from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
@@ -48,6 +50,8 @@ class Running:
     pipeline: Pipeline
     answers: Answers
     terms: Terms
+    plan: Plan
+    """As it was compiled."""
     streams: frozenset[int]
     """The numbers of the streams that it reads."""
     graphs: frozenset[GraphName | AnyGraph]
@@ -111,7 +115,8 @@ class Core:
         published = query.policy == "cqels-1"
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
-        split = split_tail(rewrite(query).plan)
+        plan = rewrite(query).plan
+        split = split_tail(plan)
         whole = bool(split.tail) or query.emit in ("rstream", "snapshot")
         fresh = bool(split.tail) or times_matter(split.plan)
         closing = machine.CLOSING if query.policy == "window-close" else 0
@@ -131,6 +136,7 @@ class Core:
             pipeline,
             (PublishedAnswers if published else Answers)(query, name, pipeline.columns, split.tail),
             self.terms,
+            plan,
             frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
             self.calls.asked,
@@ -143,8 +149,17 @@ class Core:
         return running
 
     def drop(self, running: Running) -> None:
-        """Forget a query. Its memory is found again when `collect` looks for it."""
+        """Forget a query, and give its memory back."""
         self.running.remove(running)
+        used = {number for each in self.running for number, _ in each.functions}
+        self.calls.drop(number for number, _ in running.functions if number not in used)
+        give_back(self.arena, self.dictionary, self._roots())
+
+    def _roots(self) -> list[int]:
+        """The places that all memory in use is reached from."""
+        fixed = [int(word) for word in self.arena.words[ROOTS:FREE]]
+        pipelines = [place for each in self.running for place in places_of(each.pipeline)]
+        return [*fixed, self.block[0], *pipelines]
 
     def readers(self, running: Running) -> list[Running]:
         """The queries that read what a query makes."""

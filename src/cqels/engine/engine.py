@@ -63,6 +63,11 @@ class Engine:
         self._queries: dict[str, StandingQuery] = {}
         self._count = 0
 
+    @property
+    def arena(self) -> Arena:
+        """The memory that all state is in."""
+        return self._core.arena
+
     # ------------------------------------------------------------ streams and data
 
     @property

@@ -36,11 +36,13 @@ def replay(
     reject: Callable[[Rejected], None] = lambda rejected: None,
     strict: bool = False,
     tally: Tally | None = None,
+    analysed: Callable[[str], object] | None = None,
 ) -> Iterator[tuple[Query, Result]]:
     """Send the streams' elements through the queries in the order of time; results as they come.
 
     `until` is the time of a last heartbeat, which closes the windows that end before it.  With `strict` the first
-    rejected element ends the run.  With no streams there is one tick, at `start`.
+    rejected element ends the run.  With no streams there is one tick, at `start`.  `analysed` is called at the end
+    with the plan of each query and what it did.
     """
     declared = tuple(declarations)
     tally = tally or Tally()
@@ -87,6 +89,9 @@ def replay(
         elif not declared:
             engine.heartbeat(start)
         yield from taken()
+        if analysed is not None:
+            for _, standing in running:
+                analysed(standing.explain())
 
 
 def batches(

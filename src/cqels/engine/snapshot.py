@@ -8,8 +8,7 @@ written down in the order in which they are met.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -18,11 +17,12 @@ import numpy as np
 from cqels.engine.batch import Batch
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
+from cqels.flow.places import places_of, with_places
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory import ROOTS, give
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
-from cqels.plan.algebra import Plan, Query
+from cqels.plan.algebra import Query
 
 VERSION = 1
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
@@ -52,7 +52,7 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
     for state in page["queries"]:
         running = by_name[state["name"]]
         places = iter(state["places"])
-        running.pipeline = _placed(running.pipeline, places)
+        running.pipeline = with_places(running.pipeline, places)
         running.functions = [
             (number, function) for number, (_, function) in zip(state["functions"], running.functions, strict=True)
         ]
@@ -86,7 +86,7 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
             {
                 "name": running.name,
                 "query": fingerprint(running.query),
-                "places": list(_places(running.pipeline)),
+                "places": list(places_of(running.pipeline)),
                 "functions": [number for number, _ in running.functions],
                 "streams": sorted(running.streams),
                 "output": running.output,
@@ -167,41 +167,3 @@ def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]
 def _restore_clock(state: list[Any], clock: Clock) -> None:
     numbers, held = state
     clock.restore(numbers, Batch(*(np.array(part, np.int64) for part in held)))
-
-
-# ---------------------------------------------------------------- places
-
-
-def _places(value: Any) -> Iterator[int]:
-    """The numbers in a structure of Python, but for those of plans, in the order in which they are met."""
-    if isinstance(value, Plan | Query | str | bool | frozenset):
-        return
-    if isinstance(value, int):
-        yield int(value)
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield from _places(key)
-            yield from _places(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _places(each)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _places(getattr(value, field.name))
-
-
-def _placed(value: Any, places: Iterator[int]) -> Any:
-    """The same structure with other numbers."""
-    if isinstance(value, Plan | Query | str | bool | frozenset):
-        return value
-    if isinstance(value, int):
-        return next(places)
-    if isinstance(value, dict):
-        return {_placed(key, places): _placed(each, places) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_placed(each, places) for each in value]
-    if isinstance(value, tuple):
-        return tuple(_placed(each, places) for each in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _placed(getattr(value, field.name), places) for field in fields(value)})
-    return value

@@ -63,6 +63,12 @@ class StandingQuery:
         """Stop the query."""
         self._engine.drop(self)
 
+    def explain(self, format: str = "text") -> str:
+        """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken."""
+        from cqels.engine.analysis import analysed
+
+        return analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+
     # ------------------------------------------------------------ tables
 
     def arrow(self) -> pyarrow.Table:

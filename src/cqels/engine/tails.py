@@ -30,7 +30,7 @@ def split_tail(plan: Plan) -> Split:
     goes through what only the plan itself can compute, the whole plan gives its solutions with their ranks.
     """
     chain: list[Plan] = []
-    node = plan
+    node = plan.input if isinstance(plan, algebra.Static) else plan
     while isinstance(node, algebra.Slice | algebra.OrderBy | algebra.Project | algebra.Distinct | algebra.Extend):
         chain.append(node)
         node = node.input
@@ -44,6 +44,8 @@ def split_tail(plan: Plan) -> Split:
         by_rank = algebra.OrderBy(plan, ((Var(RANK), False),))
         return Split(plan, (by_rank, algebra.Project(by_rank, names)), "an order that is computed with")
     below, first = _answered(last)
+    if isinstance(plan, algebra.Static):  # what is below the tail of a table is a table too
+        below = algebra.Static(below, ())
     return Split(below, (*first, *reversed(above)))
 
 

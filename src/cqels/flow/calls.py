@@ -97,6 +97,13 @@ class Calls:
         self._numbers = {function: number for number, function in self._functions.items()}
         self._next = max(self._functions, default=FIRST_FUNCTION - 1) + 1
 
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forget functions that no program calls any more."""
+        for number in numbers:
+            function = self._functions.pop(number, None)
+            if function is not None and self._numbers.get(function) == number:
+                del self._numbers[function]
+
     def word_of(self, term: Term) -> int:
         """The word of a term, of which the dictionary knows the value."""
         word = encode(term, self.dictionary)

@@ -13,7 +13,7 @@ from pyoxigraph import NamedNode
 from cqels.flow.expressions import Given
 from cqels.flow.obstacles import exists_in, obstacle, parts_of, reads_active, spans_matter, timely
 from cqels.flow.paths import path_stage
-from cqels.flow.stages import Pipeline, Recomputed, Stage, Table
+from cqels.flow.stages import Pipeline, Recomputed, Stage, Table, Trace
 from cqels.flow.windows import Windows
 from cqels.kernels import machine
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
@@ -35,12 +35,24 @@ class Compiler(Windows):
     """Compiles one query."""
 
     recomputed: dict[int, Recomputed] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
     _hidden: int = 0
 
     # ------------------------------------------------------------ plans
 
     def stage(self, plan: Plan, active: int | None = None) -> Stage:
         """The operators of a plan; `active` is the queue of the window whose graph is the active one."""
+        first, opened = len(self.operators), len(self.windows)
+        made = self._stage(plan, active)
+        self._trace(plan, made.queue, first, opened)
+        return made
+
+    def _trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
+        operators = tuple(place for _, place in self.operators[first:])
+        windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
+        self.traces.append(Trace(plan, queue, operators, windows))
+
+    def _stage(self, plan: Plan, active: int | None) -> Stage:
         if active is None or not reads_active(plan):
             reason = obstacle(plan, windowed=active is not None)
             if reason is not None:
@@ -145,7 +157,10 @@ class Compiler(Windows):
                 for triple in patterns:
                     yield self.matched(triple, active)
             case algebra.Stream(sources=sources, input=inner, at=None) if self._is_flat(plan):
-                yield from self._leaves(inner, self.graph(sources, plan.graphs))
+                first, opened = len(self.operators), len(self.windows)
+                graph = self.graph(sources, plan.graphs)
+                self._trace(plan, graph, first, opened)
+                yield from self._leaves(inner, graph)
             case _:
                 yield self.stage(plan, active)
 
@@ -305,6 +320,9 @@ class Compiler(Windows):
             self.computed,
             whole,
             self.fresh,
+            self.traces,
+            self.joins,
+            self.matches,
             tuple(self.streams),
             self._terms,
         )

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from cqels.kernels.join import MOST_JOIN_COLUMNS
 from cqels.lang.expressions import Call, Exists, Expression, calls, walk
 from cqels.lang.syntax import Count
+from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
     Distinct,
@@ -62,6 +62,17 @@ def obstacle(plan: Plan, *, windowed: bool) -> str | None:
     patterns = [node.pattern for node in exists_of(plan)]
     found = (_inside(each, windowed=windowed) for each in (*patterns, *inputs_of(plan)))
     return next((reason for reason in found if reason is not None), None)
+
+
+def computed_anew(plan: Plan, *, windowed: bool = False) -> list[tuple[Plan, str]]:
+    """The parts of a plan that are computed anew at each tick that changes what they read, and why."""
+    if not windowed or not reads_active(plan):
+        reason = obstacle(plan, windowed=windowed)
+        if reason is not None:
+            return [(plan, reason)]
+    below = [*inputs_of(plan), *(node.pattern for node in exists_of(plan))]
+    inside = windowed or isinstance(plan, Stream)
+    return [found for each in below for found in computed_anew(each, windowed=inside)]
 
 
 def _inside(plan: Plan, *, windowed: bool) -> str | None:

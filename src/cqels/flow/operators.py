@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import Given, compile_expression
-from cqels.flow.stages import Stage
+from cqels.flow.stages import JoinTrace, Stage
 from cqels.kernels import machine
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct
@@ -34,6 +34,7 @@ class Operators:
     operators: list[tuple[int, int]] = field(default_factory=list)
     programs: dict[int, int] = field(default_factory=dict)
     queues: list[int] = field(default_factory=list)
+    joins: list[JoinTrace] = field(default_factory=list)
     computed: frozenset[str] = frozenset()
     events: bool = False
     """Every occurrence of a triple is an event of its own: below a Sequence."""
@@ -59,7 +60,9 @@ class Operators:
             )
             for each in inputs
         ]
-        self.add(machine.JOIN, make_join(self.arena, out, made, timing=timing))
+        place = make_join(self.arena, out, made, timing=timing)
+        self.add(machine.JOIN, place)
+        self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs)))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
         return Stage(out, names, frozenset(names) - bound)
 

@@ -11,7 +11,7 @@ from pyoxigraph import NamedNode
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, add_rows
 from cqels.lang.syntax import Range
-from cqels.plan.algebra import Plan, Query, Source
+from cqels.plan.algebra import Plan, Query, Source, Triple
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,26 @@ def tells_time(source: Source) -> bool:
     return isinstance(source.window, Range) and source.window.time is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where a node of the plan is in the arena: the queue of its rows, its operators and windows, with those below."""
+
+    plan: Plan
+    queue: int
+    operators: tuple[int, ...]
+    """Places."""
+    windows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTrace:
+    """A multiway join: its place, the queue it writes, and the queues it reads in their order."""
+
+    place: int
+    queue: int
+    inputs: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Pipeline:
     """A query in the arena: the place of its program, what Python has to know of it, and the parts that are tables."""
@@ -98,6 +118,10 @@ class Pipeline:
     """The variables that the query computes: draws do not depend on them."""
     whole: bool
     fresh: bool
+    traces: list[Trace]
+    joins: list[JoinTrace]
+    matches: dict[int, Triple]
+    """Queue of a pattern's mappings to the pattern."""
     streams: tuple[str, ...]
     """The streams that there were when it was registered: those that a variable ranges over."""
     terms: int

@@ -27,6 +27,8 @@ class Windows(Operators):
     windows: list[tuple[int, int, int]] = field(default_factory=list)
     slides: list[int] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    matches: dict[int, algebra.Triple] = field(default_factory=dict)
+    """Queue of a pattern's mappings to the pattern."""
     patterns: dict[int, list[int]] = field(default_factory=dict)
     """Place of a window to the patterns that read it."""
     _readers: dict[int, list[int]] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Windows(Operators):
             self._readers[graph].append(pattern)
         out = self.queue(len(names))
         self.add(machine.MATCH, self.words([graph, pattern, out]))
+        self.matches[out] = triple
         return Stage(out, names)
 
     def _window(self, source: Source, readers: list[int]) -> int:

@@ -48,12 +48,13 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, load, store
 from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, in_time, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
+from cqels.model.limits import MOST_JOIN_COLUMNS
 
 INPUTS, OUT, ROW, FRAMES, TIMING = 1, 2, 3, 4, 5
 ORDERS, ORDER, REPEATED, INPUT = 6, 7, 8, 9
 QUEUE, BUFFER, APPLY, FIXED, PLAIN, PLAIN_AT, JOINED, JOINED_AT, SHARED, PROBES, PROBES_AT = range(11)
 BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
-MOST_INPUTS, MOST_JOIN_COLUMNS, MOST_INDEXES = 15, 62, 4
+MOST_INPUTS, MOST_INDEXES = 15, 4
 _CROSS = 1 << 62  # more than any count: inputs that share nothing with what is bound come last
 
 

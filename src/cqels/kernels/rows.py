@@ -16,6 +16,7 @@ A *queue* is a block that never moves, with its rows in a block that grows:
     1      rows that there is room for
     2      words in a row: 4 + columns
     3      place of the rows
+    4      rows that have been in it before
 
 The same bag can be said in many ways: the order of rows means nothing but within one operator's step, and a row and its
 opposite cancel out.  Two rows are the same solution if their columns are; the stamps are part of what is taken back: a
@@ -34,8 +35,8 @@ DONE, NEED_CALL, FULL = 0, 1, 2
 NEVER = -(2**63)
 ALWAYS = 2**63 - 1
 
-COUNT, ROOM, WIDTH, DATA = 0, 1, 2, 3
-QUEUE_WORDS = 4
+COUNT, ROOM, WIDTH, DATA, TOTAL = 0, 1, 2, 3, 4
+QUEUE_WORDS = 5
 
 SEQ, EQUALS = 1, 2
 """Conditions on the times of two rows: one ends no later than the other begins, or they begin and end together."""
@@ -102,6 +103,7 @@ def row_at(base, queue, number):
 @kernel
 def clear(base, queue):
     """Empty the queue; its memory stays."""
+    store(base, queue + TOTAL, load(base, queue + TOTAL) + load(base, queue + COUNT))
     store(base, queue + COUNT, 0)
 
 
