@@ -30,8 +30,10 @@ def recomputed(text: str) -> list[tuple[str, str]]:
         "{ STREAM :s [ALL] { ?x :p ?y OPTIONAL { ?x :q ?z } FILTER NOT EXISTS { ?y :r ?v FILTER(?v > ?z) } } }",
         "{ STREAM :s [ALL] { ?x :p ?y FILTER EXISTS { ?x :q ?v BIND(?v + ?y AS ?w) FILTER(?w > 3) } } }",
         "{ STREAM :s [ALL] { ?x :p ?y } } ORDER BY (EXISTS { ?x :in ?z }) LIMIT 3",
-        "{ STREAM :s [ALL] { ?x :p+ ?y } STREAM :r [ALL] { ?x :q ?z } ?z :in ?room }",
-        "{ { STREAM :r [NOW] { ?x :q ?z } } SEQ { STREAM :s [ALL] { ?x :p ?y } } ?x :in ?room }",
+        "{ STREAM :s [ALL] { ?x :p+ ?y } STREAM :r [RANGE 5s @:at] { ?x (:p|!:q)* ?z } ?z :in ?room }",
+        "{ { STREAM :r [NOW] { ?x :q* ?z } } SEQ { STREAM :s [ALL] { ?x :p ?y } } ?x :in ?room }",
+        "SELECT ?x FROM STREAM :s [RANGE 5s STEP 5s] FROM :g WHERE { { ?x :p ?y } OPTIONALSEQ { ?y :q ?z } }",
+        "SELECT DISTINCT ?x (getDURATION() AS ?d) WHERE { STREAM :s [ALL] { SELECT DISTINCT ?x WHERE { ?x :p ?y } } }",
     ],
 )
 def test_all_of_it_is_incremental(text: str) -> None:
