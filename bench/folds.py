@@ -28,9 +28,10 @@ from cqels.kernels.group import step_group
 from cqels.kernels.jit import kernel
 from cqels.kernels.lore import make_terms
 from cqels.kernels.memory import Arena, load, store
+from cqels.kernels.order import DOWN, TERM_DOWN
 from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, add_row, clear, make_queue
 from cqels.kernels.terms import ArenaDictionary
-from cqels.kernels.topk import make_topk, run_topk, step_topk
+from cqels.kernels.topk import make_ordered, run_ordered, step_ordered
 from cqels.model.ids import inline_word
 from cqels.model.terms import XSD_INTEGER
 
@@ -84,7 +85,7 @@ def count_up(base, operator, source, target, places, keys, numbers, first, last)
         put_event(base, source, 1, 0, load(base, keys + place), _integer(count + 1))
         put_event(base, source, -1, 0, load(base, keys + place), _integer(count))
         store(base, numbers + place, count + 1)
-        if step_topk(base, operator) != 0:
+        if step_ordered(base, operator) != 0:
             return -1
         sent += load(base, target)
     return sent
@@ -267,12 +268,13 @@ def measure_top(window: int, count: int) -> tuple[float, float]:
     arena.array(events, len(places))[:] = places
     target = int(make_queue(base, 2))
     queues = (world.source, target)
-    operator = make_topk(world.dictionary, world.terms, queues, 2, [(1, True)], limit=10)
+    fields = [(TERM_DOWN, COLUMNS + 1), (DOWN, TIME), (DOWN, NUMBER)]
+    operator = make_ordered(world.dictionary, world.terms, queues, 2, fields, limit=10)
     arena.array(world.place, 2 * window)[0::2] = keys_words
     fill(base, world.source, world.place, window)
     rows = arena.array(int(arena.words[world.source + 3]), window * 6).reshape(window, 6)
     rows[:, TIME : OLDEST + 1] = 0
-    run_topk(world.dictionary, operator)
+    run_ordered(world.dictionary, operator)
 
     def run(start: int, end: int) -> None:
         if count_up(base, operator, world.source, target, events, keys, numbers, start, end) < 0:

@@ -18,8 +18,9 @@ from pyoxigraph import NamedNode
 from rich.console import Console
 from rich.table import Table
 
-from cqels.engine.engine import Engine
+from cqels.engine.core import Core
 from cqels.kernels import machine
+from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DONE, clear
 from cqels.model.dictionary import encode
 from cqels.plan.prepare import prepare
@@ -40,14 +41,14 @@ class Case:
             f"STREAM :s{number} [RANGE {3 * rows}ms] {{ {' :p '.join(pair.split())} }}"
             for number, pair in enumerate(SHAPES[shape])
         )
-        self.engine = Engine(Store(), [f"{EX}s{number}" for number in range(3)])
+        self.arena = Arena()
+        self.core = Core(Store(), self.arena)
+        for number in range(3):
+            self.core.add_stream(f"{EX}s{number}")
         query = prepare(f"PREFIX : <{EX}> SELECT * WHERE {{ {' '.join(windows)} }}", emit="changes")
-        self.place = self.engine.register(query).pipeline.place
-        self.arena = self.engine.arena
+        self.place = self.core.register(query, "windows").pipeline.place
         self.arena.words[self.place + machine.OPERATORS] = operators
-        self.predicate, *keys = (
-            encode(NamedNode(f"{EX}{name}"), self.engine.dictionary) for name in ("p", *range(rows))
-        )
+        self.predicate, *keys = (encode(NamedNode(f"{EX}{name}"), self.core.dictionary) for name in ("p", *range(rows)))
         self.keys = np.array(keys, dtype=np.int64)
         self.random = np.random.default_rng(7)
         self.elements, self.triples = self.arena.take(machine.ELEMENT_WORDS * BLOCK), self.arena.take(3 * BLOCK)
@@ -69,7 +70,7 @@ class Case:
         triples[:, 1] = self.predicate
         self.arena.words[self.place + machine.NEXT] = 0
         start = process_time()
-        status = machine.run(self.arena.base, self.place, self.block, self.engine._steps.address)
+        status = machine.run(self.arena.base, self.place, self.block, self.core._steps.address)
         spent = process_time() - start
         assert status == DONE
         self.come += BLOCK

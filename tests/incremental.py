@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from cqels.engine.engine import Engine, Running
-from cqels.io import Element
+from cqels.engine.engine import Engine
+from cqels.engine.standing import StandingQuery
+from cqels.io import Element, Rejected, StreamSettings
 from cqels.plan.algebra import Query
-from cqels.reference.clock import Clock, Heartbeat, StreamSettings
 from cqels.store.dataset import Store
 
 
 class Incremental:
-    """Puts elements in order with the reference's clock, and hands them to the engine one by one."""
+    """Hands elements to the engine one by one."""
 
-    def __init__(self, store: Store, streams: Sequence[StreamSettings]) -> None:
-        self.engine = Engine(store, [each.iri for each in streams], size=1 << 26)
-        self._clock = Clock(streams, lambda rejected: None)
+    def __init__(
+        self,
+        store: Store,
+        streams: Sequence[StreamSettings],
+        *,
+        start: int = 0,
+        reject: Callable[[Rejected], None] = lambda rejected: None,
+    ) -> None:
+        self._streams = streams
+        self._options: dict[str, Any] = {"start": start, "reject": reject}
+        self.engine = Engine(store=store, size=1 << 26, start=start, reject=reject)
+        for each in streams:
+            self.engine.declare(each)
 
-    def register(self, query: Query) -> Running:
-        return self.engine.register(query)
+    def register(self, query: Query) -> StandingQuery:
+        return self.engine.register(query, declare=False)
 
     def push(self, element: Element) -> None:
-        self._proceed(self._clock.arrive(element))
+        self.engine.push_elements([element])
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
-        self._proceed(self._clock.heartbeat(time, stream))
+        self.engine.heartbeat(time, stream)
 
     def update(self, change: Callable[[Store], object]) -> None:
         self.engine.update(change)
 
-    def finish(self) -> None:
-        self._proceed(self._clock.flush())
+    def drop(self, query: StandingQuery | str) -> None:
+        self.engine.drop(query)
 
-    def _proceed(self, released: Iterator[Element | Heartbeat]) -> None:
-        for what in released:
-            if isinstance(what, Heartbeat):
-                self.engine.heartbeat(what.time)
-            else:
-                self.engine.push([what])
+    def query(self, name: str) -> StandingQuery:
+        return self.engine.query(name)
+
+    def snapshotted(self) -> Incremental:
+        """Another engine, which goes on from what is saved here."""
+        other = Incremental(self.engine.store, self._streams, **self._options)
+        for each in self.engine.queries:
+            other.register(replace(each.query, name=each.name))
+        other.engine.restore(self.engine.snapshot())
+        return other
+
+    def finish(self) -> None:
+        self.engine.finish()

@@ -1,1 +1,38 @@
-"""CQELS: continuous SPARQL queries over RDF streams and Linked Data."""
+"""CQELS: continuous SPARQL queries over RDF streams and Linked Data.
+
+>>> import cqels
+>>> with cqels.Engine() as engine:
+...     query = engine.register("SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 10s] { ?s ?p ?o } }")
+...     engine.push("http://ex.org/obs", "<http://ex.org/a> <http://ex.org/p> 1 .", time="4s")
+...     len(query.take())
+1
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cqels.engine.engine import Engine
+    from cqels.engine.standing import StandingQuery
+    from cqels.io import Rejected, Result
+    from cqels.model.errors import CqelsError
+
+__all__ = ["CqelsError", "Engine", "Rejected", "Result", "StandingQuery"]
+
+_PLACES = {
+    "CqelsError": "cqels.model.errors",
+    "Engine": "cqels.engine.engine",
+    "Rejected": "cqels.io",
+    "Result": "cqels.io",
+    "StandingQuery": "cqels.engine.standing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for when it is asked for: `import cqels` alone costs nothing."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'cqels' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)

@@ -9,8 +9,9 @@ A query that reads nothing but GRAPH stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from pyoxigraph import NamedNode
 
@@ -30,8 +31,8 @@ from .w3c import Test, path_of
 STREAM = NamedNode("http://example.org/the-stream")
 
 
-def run(test: Test, *, streamed: bool) -> tuple[Query, list[Result]]:
-    """The query as planned, and all that it sends at one instant."""
+def run(test: Test, *, streamed: bool, make: Callable[..., Any] = Reference) -> tuple[Query, list[Result]]:
+    """The query as planned, and all that it sends at one instant in the engine that `make` makes."""
     tree = parse(test.text, name=test.query.name, base=test.base)
     query = bind(_streamed(tree) if streamed else tree, emit="rstream")
     store = _store(test, query)
@@ -39,7 +40,7 @@ def run(test: Test, *, streamed: bool) -> tuple[Query, list[Result]]:
     if streamed:
         triples = _default_graph(store, query)
         store.clear_graph(None)
-    engine = Reference(store, [StreamSettings(STREAM.value)])
+    engine = make(store, [StreamSettings(STREAM.value)])
     registered = engine.register(query)
     if triples:
         engine.push(Element(STREAM.value, 0, triples))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,10 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 from cqels.kernels import order, topk
 from cqels.kernels.lore import make_terms, tell
 from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COLUMNS, add_row, clear, make_queue, row_at
+from cqels.kernels.rows import COLUMNS, NUMBER, TIME, add_row, clear, make_queue, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.sorting import ASK, DONE, compare_terms, compare_texts, sort_key
+from cqels.kernels.table import COUNT as TABLE_COUNT
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.dictionary import decode, encode
 from cqels.model.terms import XSD, Term, text_of
@@ -220,16 +222,11 @@ def test_sort_keys_of_numbers(terms: list[Term]) -> None:
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)
 
 
-# --- top-k ----------------------------------------------------------------------------------------------------------
+# --- slices of ordered rows -----------------------------------------------------------------------------------------
 
 
 def sliced(
-    world: World,
-    rows: Counter[Row],
-    sorts: Sequence[tuple[int, bool]],
-    ties: Sequence[int],
-    offset: int,
-    limit: int | None,
+    world: World, rows: Counter[Row], sorts: Sequence[tuple[int, bool]], ties: Sequence[int], part: slice
 ) -> list[Row]:
     """`Evaluator._order` and Slice."""
 
@@ -240,54 +237,115 @@ def sliced(
     bag.sort(key=lambda row: (-row[0], -row[1], [text_of(term(row, column)) for column in ties]))
     for column, descending in reversed(sorts):
         bag.sort(key=lambda row, column=column: order_key(term(row, column)), reverse=descending)  # type: ignore[misc]
-    return bag[offset : None if limit is None else offset + limit]
+    return bag[part]
 
 
-@given(
-    st.randoms(use_true_random=False),
-    st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=2),
-    st.lists(st.integers(0, 2), unique=True),
-    st.integers(0, 3),
-    st.one_of(st.none(), st.integers(0, 4)),
-)
-@settings(max_examples=40)
-def test_a_window_on_ordered_rows(
-    random, sorts: list[tuple[int, bool]], ties: list[int], offset: int, limit: int | None
+def grouped(rows: Counter[Row], by: Sequence[int]) -> list[Counter[Row]]:
+    groups: dict[tuple[int, ...], Counter[Row]] = {}
+    for row, count in rows.items():
+        groups.setdefault(tuple(row[3][column] for column in by), Counter())[row] = count
+    return list(groups.values())
+
+
+def batch_of(random, inside: Counter[Row], pool: Sequence[int]) -> list[tuple[Row, int]]:
+    """Rows that come and go, and rows whose stamps alone change."""
+    batch: list[tuple[Row, int]] = []
+    for _ in range(random.randrange(8)):
+        stamps = random.randrange(3), random.randrange(2), random.randrange(2)
+        row = (*stamps, tuple(random.choices(pool, k=3)))
+        weight = random.choice([1, 1, 1, 2])
+        if inside and random.random() < 0.6:
+            gone = random.choice(sorted(inside))
+            row, weight = (*stamps, gone[3]), random.choice([0, 0, 1])
+            batch.append((gone, -1))
+            inside[gone] -= 1
+        if weight:
+            batch.append((row, weight))
+            inside[row] += weight
+        for each in [each for each, count in inside.items() if count == 0]:
+            del inside[each]
+    random.shuffle(batch)
+    return batch
+
+
+SORTS = st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=2)
+COLUMNS_CHOSEN = st.lists(st.integers(0, 2), unique=True)
+SLICES = st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 4)))
+
+
+@given(st.randoms(use_true_random=False), SORTS, COLUMNS_CHOSEN, COLUMNS_CHOSEN, SLICES)
+@settings(max_examples=60)
+def test_slices_of_ordered_groups(
+    random, sorts: list[tuple[int, bool]], ties: list[int], by: list[int], bounds: tuple[int, int | None]
 ) -> None:
+    offset, limit = bounds
+    part = slice(offset, None if limit is None else offset + limit)
     world = World()
-    queues = int(make_queue(world.arena.base, 3)), int(make_queue(world.arena.base, 3))
-    listed = int(make_queue(world.arena.base, 3))
-    operator = topk.make_topk(world.dictionary, world.terms, queues, 3, sorts, ties, offset=offset, limit=limit)
+    source, target, listed = (int(make_queue(world.arena.base, 3)) for _ in range(3))
+    fields = [(order.TERM_DOWN if descending else order.TERM, COLUMNS + column) for column, descending in sorts]
+    fields += [(order.DOWN, TIME), (order.DOWN, NUMBER), *((order.TEXT, COLUMNS + column) for column in ties)]
+
+    def make(queue: int, by: list[int]) -> int:
+        queues = (source, queue)
+        return topk.make_ordered(world.dictionary, world.terms, queues, 3, fields, by=by, offset=offset, limit=limit)
+
+    operator, listing = make(target, by), make(0, [])
     pool = [0, *world.ids(random.sample(TERMS, random.randrange(1, 12)))]
     inside: Counter[Row] = Counter()
     sent: Counter[Row] = Counter()
+    before: list[Row] = []
     for step in range(8):
-        batch: list[tuple[Row, int]] = []
-        for _ in range(random.randrange(8)):
-            if inside and random.random() < 0.45:
-                row = random.choice(sorted(inside.elements()))
-                batch.append((row, -1))
-                inside[row] -= 1
-            else:
-                row = (random.randrange(3), random.randrange(2), random.randrange(2), tuple(random.choices(pool, k=3)))
-                weight = random.choice([1, 1, 1, 2])
-                batch.append((row, weight))
-                inside[row] += weight
-            inside += Counter()
-        random.shuffle(batch)
-        world.put(queues[0], batch)
-        clear(world.arena.base, queues[1])
-        topk.run_topk(world.dictionary, operator)
-        changes = world.rows(queues[1])
+        world.put(source, batch_of(random, inside, pool))
+        clear(world.arena.base, target)
+        topk.run_ordered(world.dictionary, operator)
+        changes = world.rows(target)
         assert len({row for row, _ in changes}) == len(changes)
         for row, weight in changes:
             sent[row] += weight
-        expected = sliced(world, inside, sorts, ties, offset, limit)
+        expected = [row for group in grouped(inside, by) for row in sliced(world, group, sorts, ties, part)]
         assert Counter({row: count for row, count in sent.items() if count}) == Counter(expected)
+
+        topk.run_ordered(world.dictionary, listing)
         clear(world.arena.base, listed)
-        assert topk.list_window(world.arena.base, operator, listed) == DONE
+        assert topk.list_slice(world.arena.base, listing, listed)
         shown = [row for row, _ in world.rows(listed)]
         if len(ties) == 3:  # else what ties at last may come in any order
-            assert [row[:2] + row[3:] for row in shown] == [row[:2] + row[3:] for row in expected]
+            whole = sliced(world, inside, sorts, ties, part)
+            assert [row[:2] + row[3:] for row in shown] == [row[:2] + row[3:] for row in whole]
+        assert shown == before or world.arena.words[listing + topk.MOVED]
+        world.arena.words[listing + topk.MOVED], before = 0, shown
         if step == 3:
             world = world.again()
+    assert int(world.arena.words[int(world.arena.words[operator + topk.TABLE]) + TABLE_COUNT]) == len(
+        grouped(inside, by)
+    )
+
+
+def test_slices_of_many_rows() -> None:
+    """The law with trees of several levels, in large steps: the window slides over rows in several groups."""
+    random = Random(5)
+    world = World()
+    source, target = (int(make_queue(world.arena.base, 3)) for _ in range(2))
+    sorts, ties, part = [(1, True)], [0, 1, 2], slice(5, 15)
+    fields = [(order.TERM_DOWN, COLUMNS + 1), (order.DOWN, TIME), (order.DOWN, NUMBER)]
+    fields += [(order.TEXT, COLUMNS + column) for column in ties]
+    operator = topk.make_ordered(world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10)
+    groups = world.ids([NamedNode(f"http://ex.org/{number}") for number in range(3)])
+    values = world.ids([typed(str(number), "integer") for number in range(400)])
+    sent: Counter[Row] = Counter()
+    arrived: list[Row] = []
+    for step in range(12):
+        new = [
+            (step, number // 50, step, (random.choice(groups), random.choice(values), random.choice(values)))
+            for number in range(400)
+        ]
+        old = arrived[-2000:-1600] if len(arrived) >= 2000 else []
+        world.put(source, [*((row, -1) for row in old), *((row, 1) for row in new)])
+        arrived += new
+        clear(world.arena.base, target)
+        topk.run_ordered(world.dictionary, operator)
+        for row, weight in world.rows(target):
+            sent[row] += weight
+        inside = Counter(arrived[-2000:])
+        expected = [row for group in grouped(inside, [0]) for row in sliced(world, group, sorts, ties, part)]
+        assert Counter({row: count for row, count in sent.items() if count}) == Counter(expected)

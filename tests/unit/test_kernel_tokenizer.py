@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat, parse
 
 from cqels.io.ntriples import parse_statements
+from cqels.kernels.dictionary import TAGGED
 from cqels.kernels.memory import Arena
 from cqels.kernels.terms import ArenaDictionary, Block, tokenize
 from cqels.kernels.tokenizer import EMPTY, ODD, QUAD, TIMED, TRIPLE
@@ -224,7 +225,8 @@ def test_a_full_arena_says_so_and_loses_nothing() -> None:
         tokenize(dictionary, data)
     known = len(dictionary)
     assert known > 20
-    assert [dictionary.find(dictionary.term(id)) for id in range(1, known + 1)] == list(range(1, known + 1))
+    ids = range(TAGGED + 1, TAGGED + known + 1)
+    assert [dictionary.find(dictionary.term(id)) for id in ids] == list(ids)
 
 
 def test_a_snapshot_reads_on() -> None:

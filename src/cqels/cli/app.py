@@ -28,7 +28,7 @@ ResultFormat = Literal["text", "csv", "jsonl", "ntriples"]
 Dialect = Literal["cqels-ql", "c-sparql", "rsp-ql", "sparqlstream", "streaming-sparql", "ep-sparql"]
 Emission = Literal["istream", "dstream", "rstream", "changes", "snapshot"]
 Policy = Literal["cqels", "window-close", "cqels-1"]
-EngineName = Literal["reference"]
+EngineName = Literal["embedded", "reference"]
 
 QueryPath = Annotated[Path, typer.Argument(metavar="QUERY.rq", help="The query's file; - reads standard input.")]
 QueryPaths = Annotated[list[Path], typer.Argument(metavar="QUERY.rq…", help="Query files; - reads standard input.")]
@@ -61,10 +61,21 @@ def explain(
     policy: PolicyOption = None,
 ) -> None:
     """Show the plan of a query: streams and their windows, static tables, filters, and what is emitted when."""
+    from cqels.flow.obstacles import computed_anew
     from cqels.plan.explain import explain as explained
+    from cqels.plan.rules import rewrite
 
     plan = _prepared(query, dialect, emit, policy)
-    typer.echo(explained(plan, format, rewritten=not written))
+    shown = plan if written else rewrite(plan)
+    anew = {} if written else {id(part): reason for part, reason in computed_anew(shown.plan)}
+    typer.echo(
+        explained(
+            shown,
+            format,
+            rewritten=False,
+            notes=lambda node: [("computed anew", anew[id(node)])] if id(node) in anew else [],
+        )
+    )
 
 
 @app.command()
@@ -96,7 +107,13 @@ def run(
     ] = None,
     data: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Static RDF for the default graph.")] = None,
     graph: Annotated[list[str] | None, typer.Option(metavar="IRI=FILE", help="Static RDF for a named graph.")] = None,
-    engine: Annotated[EngineName, typer.Option(help="What runs the query.")] = "reference",
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            help="What runs the queries: the incremental engine in this process (embedded), or the one that computes "
+            "everything anew at every tick (reference)."
+        ),
+    ] = "embedded",
     emit: EmitOption = None,
     policy: PolicyOption = None,
     dialect: DialectOption = None,
@@ -112,6 +129,14 @@ def run(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="After the last element, let time go on until then.")
     ] = None,
+    analyze: Annotated[
+        bool,
+        typer.Option(
+            "--analyze",
+            help="At the end show each query's plan with what was done: rows, window sizes, bytes of state, the orders "
+            "that joins took.",
+        ),
+    ] = False,
     start: Annotated[
         str, typer.Option(metavar="TIME", help="The time that the boundaries of sliding windows are counted from.")
     ] = "0s",
@@ -124,6 +149,7 @@ def run(
     from cqels.model.errors import Source
 
     Run(
+        engine=engine,
         queries=[(_prepared(path, dialect, emit, policy), Source(_text(path), str(path))) for path in queries],
         streams=stream or [],
         data=data or [],
@@ -135,6 +161,7 @@ def run(
         strict=strict,
         until=until,
         start=start,
+        analyze=analyze,
     ).execute()
 
 

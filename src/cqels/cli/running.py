@@ -11,11 +11,10 @@ from typing import TextIO
 
 from pyoxigraph import NamedNode
 
-from cqels.io import Rejected, Result, ResultWriter, parse_declaration, writer_for
+from cqels.io import Rejected, Result, ResultWriter, Tally, parse_declaration, writer_for
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_time
 from cqels.plan.algebra import Query
-from cqels.reference.replay import Tally, replay
 from cqels.store.dataset import Store
 
 SHOWN_REJECTS = 5
@@ -26,6 +25,7 @@ SHOWN_REJECTS = 5
 class Run:
     """One run of some queries over some files."""
 
+    engine: str
     queries: list[tuple[Query, Source]]
     streams: list[str]
     data: list[Path]
@@ -37,8 +37,15 @@ class Run:
     strict: bool
     until: str | None
     start: str
+    analyze: bool
 
     def execute(self) -> None:
+        replay = _replay(self.engine)
+        options = {}
+        if self.analyze:
+            if self.engine == "reference":
+                raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
+            options["analysed"] = lambda text: sys.stderr.write(text + "\n")
         start = _time(self.start, "--start")
         until = None if self.until is None else _time(self.until, "--until")
         declarations = [parse_declaration(text) for text in self.streams]
@@ -63,6 +70,7 @@ class Run:
                     reject=reject,
                     strict=self.strict,
                     tally=tally,
+                    **options,
                 ):
                     writers[id(query)](result)
             except QueryError as error:
@@ -82,6 +90,17 @@ class Run:
         for query, source in self.queries:
             if error.query is query:
                 error.locate(source)
+
+
+def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
+    """What runs the queries; kernels are loaded only for the engine that has them."""
+    if engine == "reference":
+        from cqels.reference.replay import replay as by_reference
+
+        return by_reference
+    from cqels.engine.replay import replay as by_engine
+
+    return by_engine
 
 
 def _named(writer: ResultWriter, output: TextIO, format: str) -> Callable[[Result], None]:

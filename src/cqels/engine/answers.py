@@ -1,174 +1,134 @@
-"""From what the kernels send to what a query emits: rows of words become results (SPEC §4)."""
+"""From what the kernels send to what a query emits: rows of words become results (SPEC §4).
+
+The machine sends rows with a weight, the tick's time and number, and columns: for `rstream` and `snapshot` whole
+results in their order, each behind a row of weight 0 that announces it, else how the number of each solution changed.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from cqels.engine.batch import Words
+from cqels.engine.terms import Terms
 from cqels.io import Result
-from cqels.lang.expressions import Expression
+from cqels.kernels.rows import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of
-from cqels.model.values import ExpressionError, order_key
-from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query
-from cqels.plan.functions import Context, evaluate
+from cqels.plan.algebra import Query
 from cqels.plan.template import constructed
 
-Row = tuple[Term | None, ...]
-Stamp = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Solutions of a tick that changed, or (whole) all of them: words, how many, and the newest element's stamp."""
-
-    time: int
-    tick: int
-    whole: bool
-    rows: list[tuple[Row, int, Stamp]]
+Row: TypeAlias = tuple[Term | None, ...]
 
 
 @dataclass
 class Answers:
-    """Makes the results of one query, and remembers what it needs from tick to tick."""
+    """Makes the results of one query, and remembers what an ASK needs from tick to tick."""
 
     query: Query
     name: str
     columns: tuple[str, ...]
-    tail: tuple[Plan, ...]
-    """ORDER BY, LIMIT and what is between them, the innermost first."""
-    before: list[Row] = field(default_factory=list)
     count: int = 0
     answer: bool = False
 
-    def results(self, change: Change) -> Iterator[Result]:
+    def results_of(self, rows: Words, terms: Terms) -> Iterable[Result]:
+        """The results of what the machine sent; the rows of a tick are all there, and there is one at least."""
         if self.query.form == "ask":
-            yield from self._ask(change)
+            return list(self._asked(rows))
+        if self.query.emit in ("rstream", "snapshot"):
+            return list(self._listed(rows, terms))
+        return self._changed(rows, terms)
+
+    def state(self, terms: Terms) -> list[Any]:
+        """What is remembered, as plain values."""
+        return [self.count, self.answer]
+
+    def restore(self, state: list[Any], terms: Terms) -> None:
+        self.count, self.answer = state
+
+    # ------------------------------------------------------------ the forms of emission
+
+    def _asked(self, rows: Words) -> Iterator[Result]:
+        weights, always = rows[:, WEIGHT], self.query.emit == "rstream"
+        starts = np.flatnonzero(weights == 0 if always else np.diff(rows[:, NUMBER], prepend=-1))
+        counts = np.add.reduceat(weights, starts)
+        if not always:
+            counts = self.count + np.cumsum(counts)
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+            self.count = count
+            if always or self.answer != (count > 0):
+                self.answer = count > 0
+                time, tick = rows[start, TIME : NUMBER + 1].tolist()
+                yield Result(self.name, time, tick, "", (), boolean=self.answer)
+
+    def _changed(self, rows: Words, terms: Terms) -> list[Result]:
+        """What came and went. What is not emitted is not decoded."""
+        emit = self.query.emit
+        if emit != "changes":
+            rows = rows[rows[:, WEIGHT] > 0 if emit == "istream" else rows[:, WEIGHT] < 0]
+        copies = np.abs(rows[:, WEIGHT])
+        if (copies != 1).any():
+            rows = np.repeat(rows, copies, axis=0)
+        parts = 2 * rows[:, NUMBER] + (rows[:, WEIGHT] > 0)
+        if (np.diff(parts) < 0).any():  # of a tick, what goes comes first
+            order = np.argsort(parts, kind="stable")
+            rows, parts = rows[order], parts[order]
+        solutions = terms.decode_rows(rows[:, COLUMNS:])
+        _sort_parts(solutions, np.flatnonzero(np.diff(parts, prepend=-1)))
+        signs: Iterable[str] = repeat("")
+        if emit == "changes":
+            signs = np.where(rows[:, WEIGHT] > 0, "+", "-").tolist()
+        return self.made(rows[:, TIME].tolist(), rows[:, NUMBER].tolist(), signs, solutions)
+
+    def _listed(self, rows: Words, terms: Terms) -> Iterator[Result]:
+        """Whole results; an empty one is told for `snapshot`."""
+        heads = rows[:, WEIGHT] == 0
+        whole = rows[~heads]
+        results = self.made(
+            whole[:, TIME].tolist(), whole[:, NUMBER].tolist(), repeat(""), terms.decode_rows(whole[:, COLUMNS:])
+        )
+        empty = np.flatnonzero(heads & np.append(heads[1:], True))
+        if self.query.emit == "rstream" or not len(empty):
+            yield from results
             return
-        signed: list[tuple[str, Row]] | None
-        if not change.whole:
-            signed = self._signed(change)
-        else:
-            rows = self._ordered(change)
-            signed = self._compared(rows, ordered=bool(self.tail))
-            self.before = rows
-        if signed is None:
-            yield Result(self.name, change.time, change.tick, "", (), empty=True)
-            return
-        number = 0
-        for sign, row in signed:
-            shown = sign if self.query.emit == "changes" else ""
-            if self.query.form == "select":
-                yield Result(self.name, change.time, change.tick, shown, row)
-                continue
-            place = f"{self.name} {change.tick} {number}"
-            if triples := constructed(self.query, self.names, row, place):
+        told = [
+            Result(self.name, time, tick, "", (), empty=True) for time, tick in rows[empty, TIME : NUMBER + 1].tolist()
+        ]
+        yield from sorted([*results, *told], key=lambda result: result.tick)
+
+    # ------------------------------------------------------------ results
+
+    def made(
+        self, times: Sequence[int], ticks: Sequence[int], signs: Iterable[str], solutions: Sequence[Row]
+    ) -> list[Result]:
+        """The results of solutions in the order of their ticks."""
+        name = self.name
+        if self.query.form == "select":
+            return [
+                Result(name, time, tick, sign, row)
+                for time, tick, sign, row in zip(times, ticks, signs, solutions, strict=False)
+            ]
+        results: list[Result] = []
+        last, number = -1, 0
+        for time, tick, sign, row in zip(times, ticks, signs, solutions, strict=False):
+            if tick != last:
+                last, number = tick, 0
+            if triples := constructed(self.query, self.columns, row, f"{name} {tick} {number}"):
                 number += 1
-                yield Result(self.name, change.time, change.tick, shown, (), triples)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        projected = [node.variables for node in self.tail if isinstance(node, algebra.Project)]
-        return projected[-1] if projected else self.columns
-
-    def _ask(self, change: Change) -> Iterator[Result]:
-        if change.whole:
-            self.count = len(self._ordered(change))
-        else:
-            self.count += sum(weight for _, weight, _ in change.rows)
-        answer = self.count > 0
-        if answer != self.answer or (change.whole and self.query.emit == "rstream"):
-            self.answer = answer
-            yield Result(self.name, change.time, change.tick, "", (), boolean=answer)
-
-    def _signed(self, change: Change) -> list[tuple[str, Row]]:
-        appeared = [row for row, weight, _ in change.rows for _ in range(weight)]
-        vanished = [row for row, weight, _ in change.rows for _ in range(-weight)]
-        return self._chosen(appeared, vanished)
-
-    def _chosen(self, appeared: list[Row], vanished: list[Row]) -> list[tuple[str, Row]]:
-        plus = [("+", row) for row in _by_text(appeared)]
-        minus = [("-", row) for row in _by_text(vanished)]
-        match self.query.emit:
-            case "istream":
-                return plus
-            case "dstream":
-                return minus
-            case _:
-                return minus + plus
-
-    def _compared(self, rows: list[Row], *, ordered: bool) -> list[tuple[str, Row]] | None:
-        """What a whole result means for the emission; None is an empty snapshot."""
-        shown = rows if ordered else _by_text(rows)
-        match self.query.emit:
-            case "rstream":
-                return [("+", row) for row in shown]
-            case "snapshot":
-                last = self.before if ordered else _by_text(self.before)
-                return [] if shown == last else [("+", row) for row in shown] or None
-            case _:
-                new, old = Counter(rows), Counter(self.before)
-                return self._chosen(list((new - old).elements()), list((old - new).elements()))
-
-    # ------------------------------------------------------------ ORDER BY and LIMIT
-
-    def _ordered(self, change: Change) -> list[Row]:
-        columns = self.columns
-        rows = [(row, stamp) for row, weight, stamp in change.rows for _ in range(weight)]
-        is_ordered = False
-        for node in self.tail:
-            match node:
-                case algebra.OrderBy(keys=keys, ties=ties):
-                    rows = _freshest_first(rows, [columns.index(name) for name in ties if name in columns])
-                    for expression, descending in reversed(keys):
-                        rows.sort(key=self._key(expression, columns, change.time), reverse=descending)
-                    is_ordered = True
-                case algebra.Project(variables=names):
-                    places = [columns.index(name) if name in columns else None for name in names]
-                    rows = [
-                        (tuple(None if place is None else row[place] for place in places), stamp) for row, stamp in rows
-                    ]
-                    columns = names
-                case algebra.Distinct():
-                    newest: dict[Row, Stamp] = {}
-                    for row, stamp in rows:
-                        newest[row] = max(stamp, newest.get(row, stamp))
-                    rows = list(newest.items())
-                case algebra.Slice(offset=offset, limit=limit):
-                    if not is_ordered:
-                        rows = _freshest_first(rows, range(len(columns)))
-                    rows = rows[offset : None if limit is None else offset + limit]
-                    is_ordered = True
-                case _:
-                    raise AssertionError(f"{node} is not of the tail")
-        return [row for row, _ in rows]
-
-    def _key(
-        self, expression: Expression, columns: tuple[str, ...], now: int
-    ) -> Callable[[tuple[Row, Stamp]], tuple[object, ...]]:
-        def key(item: tuple[Row, Stamp]) -> tuple[object, ...]:
-            solution = {name: term for name, term in zip(columns, item[0], strict=True) if term is not None}
-            try:
-                return order_key(evaluate(expression, solution, Context(now=now, seed=self.name)))
-            except ExpressionError:
-                return order_key(None)
-
-        return key
+                results.append(Result(name, time, tick, sign, (), triples))
+        return results
 
 
-def _freshest_first(rows: list[tuple[Row, Stamp]], ties: range | list[int]) -> list[tuple[Row, Stamp]]:
-    return sorted(rows, key=lambda item: (-item[1][0], -item[1][1], tuple(text_of(item[0][place]) for place in ties)))
+def _sort_parts(solutions: list[Row], starts: Words) -> None:
+    """Sort each part of a list by the texts of its terms."""
+    ends = np.append(starts[1:], len(solutions))
+    long = np.flatnonzero(ends - starts > 1)
+    for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True):
+        solutions[start:end] = by_text(solutions[start:end])
 
 
-def _by_text(rows: list[Row]) -> list[Row]:
+def by_text(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: tuple(map(text_of, row)))
-
-
-def changes_of(rows: Iterator[tuple[int, int, int, Row, Stamp]]) -> Iterator[Change]:
-    """Group the kernels' results by tick. A result of weight 0 announces that a whole follows."""
-    for (time, tick), members in groupby(rows, key=lambda row: (row[1], row[2])):
-        found = list(members)
-        whole = found[0][0] == 0
-        yield Change(time, tick, whole, [(row, weight, stamp) for weight, _, _, row, stamp in found if weight != 0])

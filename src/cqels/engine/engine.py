@@ -1,220 +1,342 @@
-"""The incremental engine: elements in, results out; the work between is done by kernels over one arena."""
+"""The engine that people use: queries come and go while streams run, all in this process (SPEC §8)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from pathlib import Path
+from time import time_ns
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.answers import Answers, changes_of
-from cqels.flow.calls import Calls
-from cqels.flow.compile import Compiler, NotIncremental, Pipeline, Table, add_static_row
-from cqels.io import Element, Result
-from cqels.kernels import machine
+from cqels.engine.batch import Batch
+from cqels.engine.clock import Clock
+from cqels.engine.core import Core, Running, sources_of
+from cqels.engine.intake import Data, Intake, Time
+from cqels.engine.standing import StandingQuery
+from cqels.io import Element, Rejected, StreamSettings
 from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
-from cqels.kernels.terms import ArenaDictionary
-from cqels.lang.expressions import Aggregate, calls
-from cqels.model.dictionary import decode, encode
-from cqels.model.terms import Term
-from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query, expressions_of, walk_plan
-from cqels.plan.rules import rewrite
-from cqels.plan.scope import variables
+from cqels.model.errors import CqelsError, QueryError, Source
+from cqels.model.time import format_time, parse_duration, parse_time
+from cqels.plan.algebra import Query
+from cqels.plan.prepare import prepare, read_query
 from cqels.store.dataset import Store
-from cqels.store.dependencies import ANY, graphs_of
-
-_TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
-_ORDERED = frozenset({"SAMPLE", "GROUP_CONCAT"})
-"""Aggregates whose value depends on which solution is newer."""
-
-
-@dataclass
-class Running:
-    """A query that runs, and what it has sent and nobody has taken."""
-
-    query: Query
-    name: str
-    pipeline: Pipeline
-    answers: Answers
-    sent: list[Result] = field(default_factory=list)
-
-    def take(self) -> list[Result]:
-        taken, self.sent = self.sent, []
-        return taken
 
 
 class Engine:
-    """Runs queries incrementally. Elements come in order of time."""
+    """Continuous queries over streams and a dataset.
 
-    def __init__(self, store: Store, streams: Iterable[str] = (), *, start: int = 0, size: int | None = None) -> None:
-        self.store = store
-        self.arena = Arena(size=size)
-        self.dictionary = ArenaDictionary(self.arena)
-        self.calls = Calls(self.dictionary)
-        self._steps = machine.Steps()
-        self._streams = {iri: number for number, iri in enumerate(streams)}
-        self._start = start
-        self._running: list[Running] = []
-        self._number = 0
-        self._last: int | None = None
+    >>> engine = Engine()
+    >>> query = engine.register("SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 10s] { ?s ?p ?o } }")
+    >>> engine.push("http://ex.org/obs", "<http://ex.org/a> <http://ex.org/p> 1 .", time="4s")
+    >>> [result.values[0].value for result in query.results()]
+    ['http://ex.org/a']
+    """
 
-    def register(self, query: Query) -> Running:
-        """Add a query. It sees the elements that come from now on."""
-        name = query.name or f"query-{len(self._running) + 1}"
-        plan = rewrite(query).plan
-        if query.policy == "cqels-1":
-            raise NotIncremental("the policy cqels-1 has no incremental operator yet")
-        inner, tail = _tail(plan)
-        whole = bool(tail) or query.emit in ("rstream", "snapshot")
-        fresh = bool(tail) or any(
-            calls(expression) & _TIMES or (isinstance(expression, Aggregate) and expression.name in _ORDERED)
-            for node in walk_plan(plan)
-            for expression in expressions_of(node)
+    def __init__(
+        self,
+        *,
+        store: Store | str | os.PathLike[str] | None = None,
+        start: Time = 0,
+        memory: str | os.PathLike[str] | None = None,
+        size: int | None = None,
+        reject: Callable[[Rejected], None] | None = None,
+        now: Callable[[], int] = time_ns,
+    ) -> None:
+        """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
+
+        Boundaries of sliding windows are counted from `start`.  `size` limits the engine's memory, in bytes.  `reject`
+        is called with what is late; `late` counts it.
+        """
+        self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
+        self.late = 0
+        self._core = Core(
+            self.store, Arena(None if memory is None else Path(memory), size=size), start=parse_time(start)
         )
-        closing = machine.CLOSING if query.policy == "window-close" else 0
-        always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
-        compiler = Compiler(self.arena, self.calls, self._streams, fresh, bool(always), name)
-        pipeline = compiler.pipeline(query, inner, whole=whole, flags=closing | always)
-        for kind, _ in compiler.operators:
-            self._steps.need(kind)
-        if self._last is not None:
-            self.arena.words[pipeline.place + machine.LAST] = self._last
-        running = Running(query, name, pipeline, Answers(query, name, pipeline.columns, tail))
-        for table in pipeline.tables:
-            self._refresh(running, table)
-        self._running.append(running)
-        return running
+        self._clock = Clock(now=now)
+        self.intake = Intake(self._core.terms)
+        self._reject = reject
+        self._settings: dict[str, StreamSettings] = {}
+        self._queries: dict[str, StandingQuery] = {}
+        self._count = 0
 
-    # ------------------------------------------------------------ input
+    @property
+    def arena(self) -> Arena:
+        """The memory that all state is in."""
+        return self._core.arena
 
-    def push(self, elements: Sequence[Element]) -> None:
-        """Elements in order of time."""
-        rows: list[list[int]] = []
-        triples: list[list[int]] = []
-        for element in elements:
-            first = len(triples)
-            triples += [[self._encode(term) for term in triple] for triple in element.triples]
-            rows.append([element.time, self._number, self._streams[element.stream], first, len(element.triples)])
-            self._number += 1
-        self._work(rows, triples)
+    # ------------------------------------------------------------ streams and data
 
-    def heartbeat(self, time: int) -> None:
-        self._work([[time, self._number, machine.HEARTBEAT, 0, 0]], [])
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that there are, those that queries make among them."""
+        return tuple(self._core.streams)
 
-    def update(self, change: Callable[[Store], object]) -> None:
-        """Change the dataset between two ticks; the queries that read what changed have a tick."""
+    def stream(self, iri: str, *, lateness: Time = 0, idle: Time = 0, clock: str = "event") -> None:
+        """Declare a stream. One that a query names is declared by that, with nothing waited for.
+
+        Elements are held back for `lateness` and sorted; a stream that is silent holds others back for its `idle` time.
+        With the clock `arrival` an element's time is when it comes.
+        """
+        if clock not in ("event", "arrival"):
+            raise CqelsError(f"'{clock}' is not a clock", hint="it is event or arrival")
+        try:
+            iri = NamedNode(iri.removeprefix("<").removesuffix(">")).value
+        except ValueError:
+            raise CqelsError(f"stream '{iri}' is not an IRI", hint="write it in full, as in http://ex.org/s") from None
+        settings = StreamSettings(iri, _duration(lateness), _duration(idle), clock == "arrival")
+        if iri in self._core.streams:
+            if self._settings.get(iri) == settings:
+                return
+            raise CqelsError(f"there is a stream <{iri}> already", hint="declare a stream before queries that read it")
+        self.declare(settings)
+
+    def declare(self, settings: StreamSettings) -> None:
+        self._settings[settings.iri] = settings
+        self._core.add_stream(settings.iri)
+        self._clock.add(settings)
+
+    def load(self, path: str | os.PathLike[str], graph: str | NamedNode | None = None) -> int:
+        """Add the triples of a file to the dataset, to the default graph or to a named one: how many the file has."""
+        name = NamedNode(graph) if isinstance(graph, str) else graph
+        return int(self.update(lambda store: store.load(os.fspath(path), name)))
+
+    def update(self, change: str | Callable[[Store], Any]) -> Any:
+        """Change the dataset between two ticks: by a SPARQL Update, or by a function of the store."""
         changed: set[NamedNode | None] = set()
         end = self.store.subscribe(changed.update)
         try:
-            change(self.store)
+            if isinstance(change, str):
+                from cqels.store.script import execute
+
+                result: Any = None
+                execute(self.store, change)
+            else:
+                result = change(self.store)
         finally:
             end()
-        for running in self._running:
-            read = graphs_of(
-                running.query.plan,
-                default_graphs=running.query.default_graphs,
-                named_graphs=running.query.named_graphs,
-            )
-            if not (read & changed or (ANY in read and changed - {None})):
-                continue
-            for table in running.pipeline.tables:
-                self._refresh(running, table)
-            self.arena.words[running.pipeline.place + machine.PENDING] = 1
-            block = self._block([[self._last or 0, self._number, machine.UPDATE, 0, 0]], [])
-            self._run(running, block)
+        if changed:
+            self._core.changed(changed)
+            self._tell()
+        return result
 
-    def _work(self, rows: list[list[int]], triples: list[list[int]]) -> None:
-        if not rows:
-            return
-        block = self._block(rows, triples)
-        for running in self._running:
-            self._run(running, block)
-        self._last = rows[-1][0]
-        self.arena.trim()
+    # ------------------------------------------------------------ queries
 
-    def _block(self, rows: list[list[int]], triples: list[list[int]]) -> int:
-        block = self.arena.take(machine.BLOCK_WORDS)
-        places = [self._written(rows), self._written(triples)]
-        self.arena.words[block : block + machine.BLOCK_WORDS] = [len(rows), *places, self._start]
-        return block
+    def register(
+        self,
+        query: str | os.PathLike[str] | Query,
+        *,
+        name: str | None = None,
+        emit: str | None = None,
+        policy: str | None = None,
+        dialect: str | None = None,
+        callback: Callable[..., None] | None = None,
+        declare: bool = True,
+    ) -> StandingQuery:
+        """Add a query: its text, or the path of a file with it. It sees what arrives from now on.
 
-    def _written(self, rows: list[list[int]]) -> int:
-        words = np.array(rows, dtype=np.int64).reshape(-1)
-        place = self.arena.take(max(len(words), 1))
-        self.arena.words[place : place + len(words)] = words
-        return place
-
-    def _run(self, running: Running, block: int) -> None:
-        words, place = self.arena.words, running.pipeline.place
-        words[place + machine.NEXT] = 0
-        while (status := machine.run(self.arena.base, place, block, self._steps.address)) != DONE:
-            if status == FULL:
-                raise MemoryError("the arena is full")
-            number = int(words[place + machine.AT])
-            if number in running.pipeline.groups:
-                from cqels.kernels.folds import serve
-
-                serve(self.dictionary, running.pipeline.groups[number])
-            else:
-                self.calls.answer(running.pipeline.programs[number])
-        for change in changes_of(self._drained(running.pipeline)):
-            running.sent += running.answers.results(change)
-
-    def _drained(self, pipeline: Pipeline) -> Iterator[tuple[int, int, int, tuple[Term | None, ...], tuple[int, int]]]:
-        words = self.arena.words
-        queue = int(words[pipeline.place + machine.RESULTS])
-        width = int(words[queue + WIDTH])
-        data = int(words[queue + DATA])
-        found = words[data : data + int(words[queue + COUNT]) * width].reshape(-1, width).tolist()
-        clear(self.arena.base, queue)
-        count = len(pipeline.columns)
-        for weight, time, tick, _, *rest in found:
-            row = tuple(self._decode(word) for word in rest[:count])
-            yield weight, time, tick, row, (rest[count], rest[count + 1])
-
-    def _encode(self, term: Term | None) -> int:
-        return 0 if term is None else int(encode(term, self.dictionary))
-
-    def _decode(self, word: int) -> Term | None:
-        return decode(word, self.dictionary) if word else None
-
-    # ------------------------------------------------------------ static data
-
-    def _refresh(self, running: Running, table: Table) -> None:
-        """Put the difference between a table and the dataset as it is now into the table's queue."""
-        rows = list(self._static_rows(running.query, table.plan))
-        new, old = Counter(rows), Counter(table.rows)
-        for row, weight in ((new - old) + (old - new)).items():
-            sign = 1 if new[row] > old[row] else -1
-            add_static_row(self.arena, self._encode, table.stage, row, sign * weight)
-        table.rows = rows
-
-    def _static_rows(self, query: Query, plan: Plan) -> Iterator[tuple[Term | None, ...]]:
-        match plan:
-            case algebra.Unit():
-                yield ()
-            case algebra.Values(rows=rows):
-                yield from rows
-            case algebra.Static(input=inner):
-                names = variables(inner)
-                yield from self.store.select(
-                    inner, names, default_graphs=query.default_graphs, named_graphs=query.named_graphs
+        With a `callback` results are given to it as they come, one by one, instead of being kept.  Streams that the
+        query names and that are not there are declared, unless `declare` is False: then that is an error.
+        """
+        planned, text = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
+        chosen = planned.name or self._unused_name()
+        try:
+            if chosen in self._queries:
+                raise QueryError(
+                    f"there is a query {chosen} already", hint="drop it first, or register the query under another name"
                 )
+            running = self._registered(planned, chosen, declare=declare)
+        except QueryError as error:
+            error.query = planned
+            if text is not None:
+                error.locate(text)
+            raise
+        standing = self._queries[chosen] = StandingQuery(self, running, callback)
+        return standing
+
+    def _unused_name(self) -> str:
+        self._count += 1
+        return next(name for number in count(self._count) if (name := f"query-{number}") not in self._queries)
+
+    def _registered(self, planned: Query, name: str, *, declare: bool) -> Running:
+        for source in sources_of(planned) if declare else ():
+            named = source.stream
+            if isinstance(named, NamedNode) and named.value not in self._core.streams and named.value != name:
+                self.declare(StreamSettings(named.value))
+        running = self._core.register(planned, name)
+        if running.output is not None and running.output == len(self._clock):
+            self._clock.add(StreamSettings(name))
+        return running
+
+    def query(self, name: str) -> StandingQuery:
+        """The query of a name."""
+        try:
+            return self._queries[name]
+        except KeyError:
+            known = ", ".join(self._queries)
+            hint = f"the queries are {known}" if known else "no query is registered"
+            raise CqelsError(f"there is no query {name}", hint=hint) from None
+
+    @property
+    def queries(self) -> tuple[StandingQuery, ...]:
+        return tuple(self._queries.values())
+
+    def drop(self, query: str | StandingQuery) -> None:
+        """Stop a query. What it has sent can still be taken."""
+        standing = self.query(query) if isinstance(query, str) else query
+        if self._queries.get(standing.name) is not standing:
+            raise CqelsError(f"query {standing.name} has been dropped already")
+        if readers := [each.name for each in self._core.named_readers(standing.running)]:
+            raise CqelsError(
+                f"query {standing.name} makes a stream that is read by {', '.join(readers)}",
+                hint=f"drop {readers[0]} first",
+            )
+        standing.running.make()
+        self._core.drop(standing.running)
+        del self._queries[standing.name]
+
+    # ------------------------------------------------------------ input
+
+    def push(self, stream: str, data: Data | Sequence[Data], time: Time | Sequence[Time] | None = None) -> None:
+        """Elements arrive on a stream.
+
+        `data` is N-Triples or Turtle text, pyoxigraph triples, or (s, p, o) tuples of terms: one element at one time.
+        With a list of times it is a list of such: a block of elements.  Without a time it is lines of timed N-Triples
+        (`s p o time .`, integers in milliseconds), each line an element.
+        """
+        number = self._number(stream)
+        if time is None:
+            if self._settings[stream].arrival:
+                time = 0  # the clock knows
+            elif not isinstance(data, str | bytes):
+                raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")
+        if time is None:
+            content = data.encode() if isinstance(data, str) else data
+            assert isinstance(content, bytes)
+            batch, _, _ = self.intake.lines(number, content, reject=self._malformed(stream))
+        elif isinstance(time, Sequence | np.ndarray) and not isinstance(time, str):
+            batch = self.intake.several(number, data, time)  # type: ignore[arg-type]
+        else:
+            batch = self.intake.one(number, data, time)  # type: ignore[arg-type]
+        self.push_batch(batch)
+
+    def push_elements(self, elements: Iterable[Element]) -> None:
+        """Elements of any streams, in the order of their arrival."""
+        parts = [self.intake.triples(self._number(each.stream), each.time, each.triples) for each in elements]
+        self.push_batch(Batch.concatenate(parts))
+
+    def push_batch(self, batch: Batch) -> None:
+        """Elements as words, in the order of their arrival."""
+        arrived = self._clock.arrive(batch)
+        for place, time, limit in zip(arrived.late.tolist(), arrived.times, arrived.limits, strict=True):
+            self._reject_late(batch, place, time, limit)
+        self._core.proceed(arrived.released)
+        self._tell()
+
+    def heartbeat(self, time: Time, stream: str | None = None) -> None:
+        """No element before this time will come, on one stream or on all."""
+        number = None if stream is None else self._number(stream)
+        self._core.proceed(self._clock.heartbeat(parse_time(time), number))
+        self._tell()
+
+    def finish(self) -> None:
+        """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
+        self._core.proceed(self._clock.flush())
+        self._tell()
+
+    def _number(self, stream: str) -> int:
+        if stream not in self._settings:
+            if stream in self._core.streams:
+                raise CqelsError(f"stream <{stream}> is made by a query: nothing else can be pushed to it")
+            known = ", ".join(f"<{iri}>" for iri in self._settings)
+            raise CqelsError(
+                f"stream <{stream}> is not registered",
+                hint=f"the streams are {known}" if known else "register a query that reads it, or declare it",
+            )
+        return self._core.streams[stream]
+
+    def _reject_late(self, batch: Batch, place: int, time: int, limit: int) -> None:
+        self.late += 1
+        if self._reject is None:
+            return
+        one = batch[place : place + 1]
+        stream = self.streams[int(one.streams[0])]
+        triples = self._core.terms.decode_rows(one.triples.reshape(-1, 3))
+        text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
+        at, behind, mark = map(format_time, (time, limit - time, limit))
+        reason = f"the element of {at} is late by {behind} (the watermark is {mark})"
+        self._reject(Rejected(stream, f"<{stream}>", reason, text))
+
+    def _malformed(self, stream: str) -> Callable[[int, str, str], None]:
+        def reject(line: int, reason: str, text: str) -> None:
+            if self._reject is None:
+                raise CqelsError(f"line {line + 1}: {reason}", hint="an engine with reject=… goes on after such lines")
+            self._reject(Rejected(stream, f"<{stream}>:{line + 1}", reason, text))
+
+        return reject
+
+    def _tell(self) -> None:
+        for standing in tuple(self._queries.values()):
+            standing.tell()
+
+    # ------------------------------------------------------------ state
+
+    def snapshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """All that the queries know, as bytes, and in a file if a path is given. The dataset is not part of it."""
+        from cqels.engine.snapshot import written
+
+        data = written(self._core, self._clock, self._settings, self.late)
+        if path is not None:
+            temporary = Path(f"{os.fspath(path)}.part")
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        return data
+
+    def restore(self, data: bytes | str | os.PathLike[str]) -> None:
+        """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
+        from cqels.engine.snapshot import read
+
+        content = data if isinstance(data, bytes) else Path(data).read_bytes()
+        self.late = read(content, self._core, self._clock, self._settings)
+
+    def collect(self) -> int:
+        """Forget terms that nothing refers to any more: how many. The engine does so itself from time to time."""
+        return self._core.collect([self._clock.state()[1].triples])
+
+    def close(self) -> None:
+        """Let everything go."""
+        self._queries.clear()
+        self._core.running.clear()
+        self._core.arena.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
-def _tail(plan: Plan) -> tuple[Plan, tuple[Plan, ...]]:
-    """What is below the outermost ORDER BY and LIMIT, and these with what is between them, innermost first."""
-    chain: list[Plan] = []
-    node = plan
-    while isinstance(node, algebra.Slice | algebra.OrderBy | algebra.Project | algebra.Distinct):
-        chain.append(node)
-        node = node.input
-    ordering = [place for place, each in enumerate(chain) if isinstance(each, algebra.OrderBy | algebra.Slice)]
-    if not ordering:
-        return plan, ()
-    last = ordering[-1]
-    return chain[last].input, tuple(reversed(chain[: last + 1]))  # type: ignore[attr-defined]
+def _planned(query: str | os.PathLike[str] | Query, **options: Any) -> tuple[Query, Source | None]:
+    """The plan of a text or of a file's text, and where its errors are."""
+    if isinstance(query, Query):
+        return query, None
+    text, place = os.fspath(query), "<query>"
+    if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
+        place = text
+        text = read_query(Path(text))
+    return prepare(text, source=place, **options), Source(text, place)
+
+
+def _duration(value: Time) -> int:
+    if isinstance(value, int):
+        return value
+    try:
+        return parse_duration(str(value))
+    except ValueError as error:
+        raise CqelsError(str(error)) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,9 +59,7 @@ class Function:
 class Calls:
     """The functions of an engine by their numbers, and the memo of their results.
 
-    Numbers are given in order, so an engine that compiles the same expressions in the same order again, after its
-    arena has been restored, knows the functions that the programs in it mean.  The memo holds words of terms:
-    `forget` it before the dictionary releases any.
+    The memo holds words of terms: `forget` it before the dictionary releases any.
     """
 
     def __init__(self, dictionary: ArenaDictionary, *, limit: int = 1 << 24, memo: int | None = None) -> None:
@@ -72,8 +70,11 @@ class Calls:
         if self.memo == 0:
             raise MemoryError("the arena is full")
         self.computed = 0
-        self._functions: list[Function] = []
+        self.asked: list[tuple[int, Function]] = []
+        """The functions asked for since this was emptied, with their numbers."""
+        self._functions: dict[int, Function] = {}
         self._numbers: dict[Function, int] = {}
+        self._next = FIRST_FUNCTION
 
     def __len__(self) -> int:
         """How many results are remembered."""
@@ -83,11 +84,25 @@ class Calls:
         """The number of a function; that of an equal one, if it may be `shared`."""
         known = self._numbers.get(function) if shared else None
         if known is None:
-            known = FIRST_FUNCTION + len(self._functions)
-            self._functions.append(function)
+            known, self._next = self._next, self._next + 1
+            self._functions[known] = function
             if shared:
                 self._numbers[function] = known
+        self.asked.append((known, function))
         return known
+
+    def renumber(self, functions: Iterable[tuple[int, Function]]) -> None:
+        """Know these functions by these numbers, and no others: those of an arena that was restored."""
+        self._functions = dict(functions)
+        self._numbers = {function: number for number, function in self._functions.items()}
+        self._next = max(self._functions, default=FIRST_FUNCTION - 1) + 1
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forget functions that no program calls any more."""
+        for number in numbers:
+            function = self._functions.pop(number, None)
+            if function is not None and self._numbers.get(function) == number:
+                del self._numbers[function]
 
     def word_of(self, term: Term) -> int:
         """The word of a term, of which the dictionary knows the value."""
@@ -130,7 +145,7 @@ class Calls:
         if number == MATERIALISE:
             return _term_of(*arguments)
         if number >= FIRST_FUNCTION:
-            function = self._functions[number - FIRST_FUNCTION]
+            function = self._functions[number]
             count = len(function.parameters)
             return function.compute([decode(word, self.dictionary) for word in arguments[:count]], arguments[count:])
         terms = [decode(word, self.dictionary) for word in arguments]

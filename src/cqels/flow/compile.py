@@ -1,192 +1,165 @@
-"""From a plan to a pipeline: each node becomes operators in the arena, wired by queues."""
+"""From a plan to a pipeline: each node becomes operators in the arena, wired by queues.
+
+A part that has none is computed anew by Python at each tick that changes what it reads (`obstacles`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.flow.calls import Calls
-from cqels.flow.expressions import compile_expression
-from cqels.kernels import machine, window
+from cqels.flow.expressions import Given
+from cqels.flow.obstacles import exists_in, is_partitioned, obstacle, parts_of, reads_active, spans_matter, timely
+from cqels.flow.ordering import latest, listing, slice_stage
+from cqels.flow.paths import path_stage
+from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
+from cqels.flow.windows import Windows
+from cqels.kernels import machine
 from cqels.kernels.ahead import make_hints
-from cqels.kernels.buffers import make_bag
-from cqels.kernels.distinct import make_distinct
-from cqels.kernels.join import MOST_INPUTS, Input, make_join
-from cqels.kernels.memory import Arena
-from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN, make_negation
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, add_row, make_queue
-from cqels.kernels.select import make_select
+from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
+from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
-from cqels.kernels.union import make_project, make_union
-from cqels.lang.expressions import Exists, Expression, Var, calls, walk
-from cqels.lang.syntax import All, Count, Now, Range, Window
-from cqels.model.errors import QueryError
-from cqels.model.terms import Term
+from cqels.lang.expressions import Call, Exists, Expression, Var
+from cqels.model.terms import FALSE, TRUE
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source
 from cqels.plan.rules import conjuncts
-from cqels.plan.scope import certain, reads, variables
-
-
-class NotIncremental(QueryError):
-    """A shape of plan that has no incremental operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What an operator gives: a queue of rows, the variables of its columns, and which of them may be unbound."""
-
-    queue: int
-    columns: tuple[str, ...]
-    nullable: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class Table:
-    """A static part: where its rows go, and the rows that are there now."""
-
-    plan: Plan
-    stage: Stage
-    rows: list[tuple[Term | None, ...]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Pipeline:
-    """A query in the arena: the place of its program, what Python has to know of it, and the parts that are tables."""
-
-    place: int
-    query: Query
-    columns: tuple[str, ...]
-    tables: list[Table]
-    programs: dict[int, int]
-    """Number of an operator (counted from 1) to the place of its expression's program."""
-    groups: dict[int, int]
-    """Number of a GROUP BY operator to its place."""
-    whole: bool
-    fresh: bool
+from cqels.plan.scope import certain, variables
 
 
 @dataclass
-class Compiler:
+class Compiler(Windows):
     """Compiles one query."""
 
-    arena: Arena
-    calls: Calls
-    streams: dict[str, int]
-    fresh: bool
-    keep_all: bool
-    seed: str
-    operators: list[tuple[int, int]] = field(default_factory=list)
-    programs: dict[int, int] = field(default_factory=dict)
-    queues: list[int] = field(default_factory=list)
-    windows: list[tuple[int, int, int]] = field(default_factory=list)
-    slides: list[int] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    patterns: dict[int, list[int]] = field(default_factory=dict)
-    computed: frozenset[str] = frozenset()
-    _terms: int = 0
+    recomputed: dict[int, Recomputed] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
+    _hidden: int = 0
 
     # ------------------------------------------------------------ plans
 
     def stage(self, plan: Plan, active: int | None = None) -> Stage:
         """The operators of a plan; `active` is the queue of the window whose graph is the active one."""
+        first, opened = len(self.operators), len(self.windows)
+        made = self._stage(plan, active)
+        self._trace(plan, made.queue, first, opened)
+        return made
+
+    def _trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
+        operators = tuple(place for _, place in self.operators[first:])
+        windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
+        self.traces.append(Trace(plan, queue, operators, windows))
+
+    def _stage(self, plan: Plan, active: int | None) -> Stage:
+        if isinstance(plan, algebra.OrderBy):  # nothing looks at the order
+            return self.stage(plan.input, active)
+        reason = self.obstacle(plan, active)
+        if reason is not None:
+            return self.recompute(plan, reason)
         match plan:
             case algebra.Unit() | algebra.Values() | algebra.Static():
-                return self._table(plan)
+                return self._static(plan)
+            case algebra.Triples() if active is None:
+                return self._static(algebra.Static(plan, ()))
             case algebra.Triples() | algebra.Join():
-                return self._join(plan, active)
+                return self.joined(list(self._leaves(plan, active)))
             case algebra.Stream():
                 return self._stream(plan)
             case algebra.Filter(input=inner, condition=condition):
-                return self._filter(inner, condition, active)
+                return self._where(self.stage(inner, active), condition, active)
             case algebra.Extend(input=inner, variable=name, expression=expression):
-                return self._extend(self.stage(inner, active), name, expression)
+                return self.computed_column(self.stage(inner, active), name, expression, active)
             case algebra.Project(input=inner, variables=names):
-                return self._project(self.stage(inner, active), names)
+                return self.projected(self.stage(inner, active), names)
             case algebra.Distinct(input=inner):
-                source = self.stage(inner, active)
-                out = self._queue(len(source.columns))
-                self._add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=self.fresh))
-                return replace(source, queue=out)
+                return self.distinct(self.stage(inner, active))
+            case algebra.Slice():
+                return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
-                return self._union([self.stage(each, active) for each in inputs])
+                return self.united([self.stage(each, active) for each in inputs])
             case algebra.Group():
                 return self._group(plan, active)
             case algebra.LeftJoin():
                 return self._left_join(plan, active)
+            case algebra.Sequence():
+                return self._sequence(plan, active)
+            case algebra.PathPattern():
+                return self._static(algebra.Static(plan, ())) if active is None else path_stage(self, plan, active)
             case algebra.Minus(left=left, right=right):
-                return self._negation(MINUS, self.stage(left, active), self.stage(right, active))
+                return self.negation(MINUS, self.stage(left, active), self.stage(right, active))
             case _:
-                raise NotIncremental(f"{type(plan).__name__} has no incremental operator yet")
+                raise AssertionError(f"no operators for {plan}")
 
-    def _table(self, plan: Plan) -> Stage:
+    def _static(self, plan: Plan) -> Stage:
         names = variables(plan)
-        stage = Stage(self._queue(len(names)), names, frozenset(names) - certain(plan))
-        self.tables.append(Table(plan, stage))
+        return self.table(plan, names, frozenset(names) - certain(plan))
+
+    def obstacle(self, plan: Plan, active: int | None) -> str | None:
+        """Why a part that can be computed alone has no operators; None if it has them, or is part of what has."""
+        if active is not None and reads_active(plan):
+            return None
+        return obstacle(plan, windowed=active is not None)
+
+    def recompute(self, plan: Plan, reason: str, *, ranked: bool = False) -> Stage:
+        """A part that Python computes: its windows are kept whole, and an operator asks for it.
+
+        `ranked` adds a column with the place of each solution in the order of the part.
+        """
+        windows = {}
+        for node in algebra.walk_plan(plan):
+            if isinstance(node, algebra.Stream):
+                for source in self._sources(node):
+                    if source not in windows:
+                        windows[source] = self.kept(source)
+        names = variables(plan)
+        nullable = frozenset(names) - certain(plan)
+        if ranked:
+            names = (*names, RANK)
+        stage = Stage(self.queue(len(names)), names, nullable)
+        moves = timely(plan) or any(kept.told for kept in windows.values())
+        reads = [word for kept in windows.values() for word in (kept.place, 0, 0)]
+        place = self.words([0, int(moves), 1, len(windows), *reads])
+        self.add(machine.RECOMPUTE, place)
+        before = self.taken(make_queue(self.arena.base, len(names)))
+        self.recomputed[len(self.operators)] = Recomputed(
+            plan, reason, place, stage, before, windows, ranked, self.events
+        )
         return stage
 
     # ------------------------------------------------------------ windows
 
+    def _sources(self, plan: algebra.Stream) -> list[Source]:
+        """The sources of a block, every stream by its name where a variable ranges over them."""
+        return [
+            named
+            for source in plan.sources
+            for named in (
+                [Source(NamedNode(iri), source.window) for iri in self.streams]
+                if isinstance(source.stream, Var)
+                else [source]
+            )
+        ]
+
     def _stream(self, plan: algebra.Stream) -> Stage:
-        if plan.at is not None or plan.graphs or len(plan.sources) > 1:
-            raise NotIncremental("AT and merged windows have no incremental operator yet")
-        (source,) = plan.sources
-        if not isinstance(source.stream, Var):
-            return self._windowed(source, plan.input)
+        ranging = plan.sources[0].stream
+        if not isinstance(ranging, Var):
+            return self._windowed(plan, plan.sources)
         branches = []
-        for iri in self.streams:
-            branch = self._windowed(Source(NamedNode(iri), source.window), plan.input)
-            named = self._constant(source.stream.name, NamedNode(iri))
-            branches.append(self._joined([branch, named]))
-        return self._union(branches)
+        for source in self._sources(plan):
+            assert isinstance(source.stream, NamedNode)
+            name = self._static(algebra.Values((ranging.name,), ((source.stream,),)))
+            branches.append(self.joined([self._windowed(plan, (source,)), name]))
+        return self.united(branches) if branches else self._static(algebra.Values(variables(plan), ()))
 
-    def _constant(self, name: str, term: Term) -> Stage:
-        return self._table(algebra.Values((name,), ((term,),)))
-
-    def _windowed(self, source: Source, inner: Plan) -> Stage:
-        queue = self._window(source)
-        return self.stage(inner, queue)
-
-    def _window(self, source: Source) -> int:
-        kind, width, slide = _shape(source.window)
-        queue = self._queue(3)
-        flags = window.FRESH if self.fresh else 0
-        place = self._taken(window.make_window(self.arena.base, kind, width, flags, queue))
-        number = -1
-        if slide is not None:
-            if slide not in self.slides:
-                self.slides.append(slide)
-            number = self.slides.index(slide)
-        assert isinstance(source.stream, NamedNode | None)
-        for iri, stream in self.streams.items():
-            if source.stream is None or source.stream.value == iri:
-                self.windows.append((stream, place, number))
-        self.patterns[queue] = []
-        return queue
-
-    def _match(self, triple: algebra.Triple, queue: int) -> Stage:
-        nodes = (triple.subject, triple.predicate, triple.object)
-        names = tuple(dict.fromkeys(node.name for node in nodes if isinstance(node, Var)))
-        words: list[int] = []
-        for position, node in enumerate(nodes):
-            if isinstance(node, Var):
-                first = next(place for place, other in enumerate(nodes) if other == node)
-                words += [0, first, names.index(node.name) if first == position else -1]
-            else:
-                words += [self.calls.word_of(node), position, -1]
-        pattern = self._words(words)
-        self.patterns[queue].append(pattern)
-        out = self._queue(len(names))
-        self._add(machine.MATCH, self._words([queue, pattern, out]))
-        return Stage(out, names)
+    def _windowed(self, plan: algebra.Stream, sources: tuple[Source, ...]) -> Stage:
+        stage = self.stage(plan.input, self.graph(sources, plan.graphs))
+        window = sources[0].window
+        if is_partitioned(window):
+            stage = latest(self, stage, window)
+        return stage if plan.at is None else self.extended(stage, plan.at, Call("GETENDTIME", ()))
 
     # ------------------------------------------------------------ joins
-
-    def _join(self, plan: Plan, active: int | None) -> Stage:
-        return self._joined(list(self._leaves(plan, active)))
 
     def _leaves(self, plan: Plan, active: int | None) -> Iterable[Stage]:
         """The inputs of a join, those of joins inside it among them."""
@@ -194,127 +167,111 @@ class Compiler:
             case algebra.Join(inputs=inputs):
                 for each in inputs:
                     yield from self._leaves(each, active)
-            case algebra.Triples(patterns=patterns):
-                if active is None:
-                    raise AssertionError("triples of the dataset are part of a table")
+            case algebra.Triples(patterns=patterns) if active is not None:
                 for triple in patterns:
-                    yield self._match(triple, active)
-            case algebra.Stream(sources=(Source(stream=NamedNode()) as source,), input=inner, at=None, graphs=()):
-                yield from self._leaves(inner, self._window(source))
+                    yield self.matched(triple, active)
+            case algebra.Stream(sources=sources, input=inner, at=None) if self._is_flat(plan):
+                first, opened = len(self.operators), len(self.windows)
+                graph = self.graph(sources, plan.graphs)
+                self._trace(plan, graph, first, opened)
+                yield from self._leaves(inner, graph)
             case _:
                 yield self.stage(plan, active)
 
-    def _joined(self, inputs: list[Stage]) -> Stage:
-        if len(inputs) == 1:
-            return inputs[0]
-        if len(inputs) > MOST_INPUTS:
-            head = self._joined(inputs[: MOST_INPUTS - 1])
-            return self._joined([head, *inputs[MOST_INPUTS - 1 :]])
-        names = tuple(dict.fromkeys(name for each in inputs for name in each.columns))
-        out = self._queue(len(names))
-        made = [
-            Input(
-                make_bag(self.arena, len(each.columns)),
-                tuple(names.index(name) for name in each.columns),
-                each.queue,
-                frozenset(place for place, name in enumerate(each.columns) if name in each.nullable),
-            )
-            for each in inputs
-        ]
-        self._add(machine.JOIN, make_join(self.arena, out, made))
-        bound = {name for each in inputs for name in each.columns if name not in each.nullable}
-        return Stage(out, names, frozenset(names) - bound)
+    def _is_flat(self, plan: algebra.Stream) -> bool:
+        """What is in the block can be joined with what is beside it."""
+        (first, *_) = plan.sources
+        if isinstance(first.stream, Var) or is_partitioned(first.window):
+            return False
+        return obstacle(plan, windowed=True) is None
+
+    def _sequence(self, plan: algebra.Sequence, active: int | None) -> Stage:
+        outside, self.events = self.events, True
+        if active is not None and not outside and reads_active(plan):
+            active = self.eventful(active)
+        left, right = self.stage(plan.left, active), self.stage(plan.right, active)
+        self.events = outside
+        timing = SEQ if plan.kind == "seq" else EQUALS
+        if plan.optional:
+            return self.negation(LEFT_JOIN, left, right, timing=timing)
+        return self.joined([left, right], timing)
 
     def _left_join(self, plan: algebra.LeftJoin, active: int | None) -> Stage:
         left, right = self.stage(plan.left, active), self.stage(plan.right, active)
         if plan.condition is None:
-            return self._negation(LEFT_JOIN, left, right)
-        pairs = self._conditioned(left, right, plan.condition)
-        alone = self._negation(ANTI_JOIN, left, self._project(pairs, left.columns))
-        return self._union([pairs, alone])
+            return self.negation(LEFT_JOIN, left, right)
+        told_apart, identity = self._told_apart(left)
+        pairs = self._where(self.joined([told_apart, right]), plan.condition, active)
+        alone = self.negation(ANTI_JOIN, told_apart, self.projected(pairs, identity), exact=True)
+        names = tuple(dict.fromkeys((*left.columns, *right.columns)))
+        return self.united([self.projected(pairs, names), self.projected(alone, left.columns)])
 
-    def _conditioned(self, left: Stage, right: Stage, condition: Expression) -> Stage:
-        """The pairs of a join for which a condition holds."""
-        if left.nullable:
-            raise NotIncremental("a condition beside a side that may be unbound has no incremental operator yet")
-        return self._selected(self._joined([left, right]), condition)
+    def _told_apart(self, stage: Stage) -> tuple[Stage, list[str]]:
+        """The rows with copies of the columns that may be unbound, and the columns that together tell rows apart.
 
-    def _negation(self, mode: int, left: Stage, right: Stage) -> Stage:
-        added = tuple(name for name in right.columns if name not in left.columns)
-        names = left.columns + added
-        out = self._queue(len(names) if mode == LEFT_JOIN else len(left.columns))
-        place = make_negation(
-            self.arena,
-            mode,
-            out,
-            left.queue,
-            right.queue,
-            [names.index(name) for name in right.columns],
-            left_nullable=[place for place, name in enumerate(left.columns) if name in left.nullable],
-            right_nullable=[place for place, name in enumerate(right.columns) if name in right.nullable],
-        )
-        self._add(machine.NEGATION, place)
-        if mode == LEFT_JOIN:
-            return Stage(out, names, left.nullable | frozenset(added))
-        return replace(left, queue=out)
+        A join may bind a column that was unbound, but not its copy.
+        """
+        self._hidden += 1
+        identity = {name: f"_:.was{self._hidden} {name}" if name in stage.nullable else name for name in stage.columns}
+        if not stage.nullable:
+            return stage, list(identity.values())
+        copies = [(name, copy) for name, copy in identity.items() if name != copy]
+        return self.renamed(stage, [*((name, name) for name in stage.columns), *copies]), list(identity.values())
 
-    # ------------------------------------------------------------ rows
+    # ------------------------------------------------------------ conditions
 
-    def _filter(self, inner: Plan, condition: Expression, active: int | None) -> Stage:
-        source = self.stage(inner, active)
+    def _where(self, source: Stage, condition: Expression, active: int | None) -> Stage:
         for part in conjuncts(condition):
-            source = self._exists(source, part, active) if isinstance(part, Exists) else self._selected(source, part)
+            if isinstance(part, Exists):
+                told_apart, matches, exact = self._matches(source, part, active)
+                mode = ANTI_JOIN if part.negated else SEMI_JOIN
+                kept = self.negation(mode, told_apart, matches, exact=exact)
+            else:
+                answered, given = self._answered(source, part, active)
+                kept = self.selected(answered, part, given)
+            source = self.projected(kept, source.columns)
         return source
 
-    def _exists(self, left: Stage, node: Exists, active: int | None) -> Stage:
-        inner, conditions = node.pattern, []
-        while isinstance(inner, algebra.Filter):
-            conditions += conjuncts(inner.condition)
-            inner = inner.input
-        own = [part for part in conditions if reads(part) <= set(variables(inner))]
-        other = [part for part in conditions if part not in own]
-        if _looks_outside(inner) or any(isinstance(part, Exists) for part in conditions):
-            raise NotIncremental("an EXISTS that looks outside from deep inside has no incremental operator yet")
+    def computed_column(self, source: Stage, name: str, expression: Expression, active: int | None) -> Stage:
+        answered, given = self._answered(source, expression, active)
+        return self.projected(self.extended(answered, name, expression, given), (*source.columns, name))
+
+    def _answered(self, source: Stage, expression: Expression, active: int | None) -> tuple[Stage, dict[Given, int]]:
+        """The rows with a hidden column for each EXISTS in an expression: whether it holds."""
+        given: dict[Given, int] = {}
+        for node in exists_in(expression):
+            if node not in given:
+                given[node] = len(source.columns)
+                source = self._flagged(source, node, active)
+        return source, given
+
+    def _flagged(self, source: Stage, node: Exists, active: int | None) -> Stage:
+        told_apart, matches, exact = self._matches(source, node, active)
+        self._hidden += 1
+        flag = f"_:.exists{self._hidden}"
+        branches = []
+        for mode, holds in ((SEMI_JOIN, not node.negated), (ANTI_JOIN, node.negated)):
+            kept = self.projected(self.negation(mode, told_apart, matches, exact=exact), source.columns)
+            branches.append(self.tagged(kept, flag, TRUE if holds else FALSE))
+        return self.united(branches)
+
+    def _matches(self, left: Stage, node: Exists, active: int | None) -> tuple[Stage, Stage, bool]:
+        """Rows to match for an EXISTS: the left ones, the others, and whether they have to be equal."""
+        inner, steps = parts_of(node, frozenset(left.columns))
         right = self.stage(inner, active)
-        for part in own:
-            right = self._selected(right, part)
-        if other:
-            if left.nullable:
-                raise NotIncremental("a condition beside a side that may be unbound has no incremental operator yet")
-            right = self._joined([left, right])
-            for part in other:
-                right = self._selected(right, part)
-            right = self._project(right, left.columns)
-        return self._negation(ANTI_JOIN if node.negated else SEMI_JOIN, left, right)
+        if not steps:
+            return left, right, False
+        told_apart, identity = self._told_apart(left)
+        pairs = self.joined([told_apart, right])
+        for step in steps:
+            match step:
+                case algebra.Filter(condition=condition):
+                    pairs = self._where(pairs, condition, active)
+                case algebra.Extend(variable=name, expression=expression):
+                    pairs = self.computed_column(pairs, name, expression, active)
+        return told_apart, self.projected(pairs, identity), True
 
-    def _selected(self, source: Stage, condition: Expression) -> Stage:
-        out = self._queue(len(source.columns))
-        self._select(machine.FILTER, source, out, condition, 0)
-        return replace(source, queue=out)
-
-    def _extend(self, source: Stage, name: str, expression: Expression) -> Stage:
-        out = self._queue(len(source.columns) + 1)
-        self._select(machine.EXTEND, source, out, expression, len(source.columns))
-        return Stage(out, (*source.columns, name), source.nullable | {name})
-
-    def _select(self, kind: int, source: Stage, out: int, expression: Expression, column: int) -> None:
-        if any(isinstance(node, Exists) for node in walk(expression)) or "TIMESTAMP" in calls(expression):
-            raise NotIncremental("EXISTS inside an expression has no incremental operator yet")
-        columns = {name: place for place, name in enumerate(source.columns)}
-        identity = [name for name in source.columns if name not in self.computed and not name.startswith("_:")]
-        program = compile_expression(expression, columns, self.calls, seed=self.seed, identity=identity)
-        place = make_select(self.arena.base, source.queue, out, program, self.calls.dictionary.place, column)
-        self._add(kind, self._taken(place))
-        self.programs[len(self.operators)] = program
-
-    def _project(self, source: Stage, names: Sequence[str]) -> Stage:
-        if tuple(names) == source.columns:
-            return source
-        out = self._queue(len(names))
-        places = [source.columns.index(name) if name in source.columns else -1 for name in names]
-        self._add(machine.UNION, make_project(self.arena, out, source.queue, places))
-        missing = {name for name in names if name not in source.columns}
-        return Stage(out, tuple(names), (source.nullable | missing) & frozenset(names))
+    # ------------------------------------------------------------ groups
 
     def _group(self, plan: algebra.Group, active: int | None) -> Stage:
         from cqels.kernels.folds import Fold, make_grouping
@@ -323,136 +280,79 @@ class Compiler:
         whole = tuple(place for place, name in enumerate(source.columns) if not name.startswith("_:"))
         missing = [key for key in plan.keys if key not in source.columns]
         if missing:
-            source = self._project(source, (*source.columns, *missing))
+            source = self.projected(source, (*source.columns, *missing))
         folds = []
         for name, node in plan.aggregates:
             column: int | None = None
             if isinstance(node.argument, Var) and node.argument.name in source.columns:
                 column = source.columns.index(node.argument.name)
             elif node.argument is not None:
-                source = self._extend(source, f"_:.of {name}", node.argument)
+                source = self.computed_column(source, f"_:.of {name}", node.argument, active)
                 column = len(source.columns) - 1
             folds.append(Fold(node.name, column, node.distinct, node.separator, whole if column is None else ()))
-        out = self._queue(len(plan.keys) + len(folds))
+        out = self.queue(len(plan.keys) + len(folds))
         keys = [source.columns.index(key) for key in plan.keys]
         place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=self.fresh)
-        self._add(machine.GROUP, place)
+        self.add(machine.GROUP, place)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         always = {name for name, node in plan.aggregates if node.name == "COUNT"}
         always |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
         return Stage(out, names, frozenset(names) - always)
 
-    @property
-    def terms(self) -> int:
-        """The place where the order of terms is known."""
-        if self._terms == 0:
-            from cqels.kernels.lore import make_terms
-
-            self._terms = make_terms(self.arena, self.calls.dictionary.place)
-        return self._terms
-
-    def _union(self, branches: list[Stage]) -> Stage:
-        names = tuple(dict.fromkeys(name for each in branches for name in each.columns))
-        out = self._queue(len(names))
-        made = [(each.queue, [names.index(name) for name in each.columns]) for each in branches]
-        self._add(machine.UNION, make_union(self.arena, out, made))
-        certain_names = frozenset.intersection(*(frozenset(each.columns) - each.nullable for each in branches))
-        return Stage(out, names, frozenset(names) - certain_names)
-
-    # ------------------------------------------------------------ memory
-
-    def _queue(self, columns: int) -> int:
-        queue = self._taken(make_queue(self.arena.base, columns))
-        self.queues.append(queue)
-        return queue
-
-    def _add(self, kind: int, place: int) -> None:
-        self.operators.append((kind, place))
-
-    def _words(self, words: Sequence[int]) -> int:
-        place = self.arena.take(max(len(words), 1))
-        self.arena.words[place : place + len(words)] = words
-        return place
-
-    def _taken(self, place: int) -> int:
-        if place == 0:
-            raise MemoryError("the arena is full")
-        return int(place)
-
-    def _keep_matching(self) -> None:
-        """Tell each window which patterns read it: a triple that none of them matches is not kept."""
-        for _, place, _ in self.windows:
-            patterns = self.patterns[int(self.arena.words[place + window.QUEUE])]
-            words = np.concatenate([self.arena.array(each, window.PATTERN_WORDS) for each in patterns])
-            self.arena.words[place + window.PATTERNS] = self._words([int(word) for word in words])
-            self.arena.words[place + window.PATTERN_COUNT] = len(patterns)
+    # ------------------------------------------------------------ the whole
 
     def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int) -> Pipeline:
+        """The pipeline of a plan; `whole` lets it send all solutions in their order, not their changes."""
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
-        solutions = self.stage(plan)
+        self.spans = self.fresh and spans_matter(plan)
+        order, solutions = 0, 0
+        if whole:
+            order, columns = listing(self, plan)
+        else:
+            sliced = isinstance(plan, algebra.Slice)
+            stage = slice_stage(self, plan, None, outermost=True) if sliced else self.stage(plan)
+            solutions, columns = stage.queue, stage.columns
         if not self.keep_all:
-            self._keep_matching()
-        width = len(solutions.columns)
-        results = self._taken(make_queue(self.arena.base, width + 2))
+            self.keep_matching()
+        results = self.taken(make_queue(self.arena.base, len(columns)))
         words: list[int] = [0] * machine.PIPELINE_WORDS
         words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(self.operators), self._pairs(self.operators)
         words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
         words[machine.SLIDES] = len(self.slides)
         words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
-        words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self._words(self.queues)
-        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions.queue, results
+        words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self.words(self.queues)
+        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
-        words[machine.KNOWN] = self._taken(make_table(self.arena.base, COLUMNS - 1 + width, 1))
-        words[machine.SUM] = self._taken(make_table(self.arena.base, max(width, 1), 1))
+        words[machine.ORDERED_AT] = order
+        words[machine.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
         patterns = [at for kind, at in self.operators if kind == machine.MATCH]
         joins = [at for kind, at in self.operators if kind == machine.JOIN]
         hints = [make_hints(self.arena, each, patterns, joins) for _, each, _ in self.windows]
-        words[machine.HINTS_AT] = self._words(hints)
+        words[machine.HINTS_AT] = self.words(hints)
         words[machine.PENDING] = 1  # the first tick counts as a change
-        place = self._words(words)
+        place = self.words(words)
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}
-        return Pipeline(place, query, solutions.columns, self.tables, self.programs, groups, whole, self.fresh)
+        return Pipeline(
+            place,
+            query,
+            columns,
+            self.tables,
+            self.programs,
+            groups,
+            self.recomputed,
+            self.computed,
+            self.fresh,
+            self.traces,
+            self.joins,
+            self.matches,
+            tuple(self.streams),
+            self._terms,
+        )
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:
-        return self._words([word for group in groups for word in group])
+        return self.words([word for group in groups for word in group])
 
 
-def add_static_row(
-    arena: Arena, terms: Callable[[Term | None], int], stage: Stage, row: tuple[Term | None, ...], weight: int
-) -> None:
-    """Put a change of a table into its queue."""
-    place = int(add_row(arena.base, stage.queue))
-    if place == 0:
-        raise MemoryError("the arena is full")
-    arena.words[place : place + COLUMNS] = weight, NEVER, -1, ALWAYS
-    arena.words[place + COLUMNS : place + COLUMNS + len(row)] = [terms(term) for term in row]
-
-
-def _shape(chosen: Window) -> tuple[int, int, int | None]:
-    match chosen:
-        case Now():
-            return window.NOW, 0, None
-        case All():
-            return window.ALL, 0, None
-        case Range(width=width, slide=None, time=None):
-            return window.RANGE, width, None
-        case Range(width=width, slide=slide, time=None):
-            return window.SLIDE, width, slide
-        case Count(size=size, unit="triples"):
-            return window.TRIPLES, size, None
-        case Count(size=size, unit="elements"):
-            return window.ELEMENTS, size, None
-        case _:
-            raise NotIncremental("this window has no incremental operator yet")
-
-
-def _looks_outside(plan: Plan) -> bool:
-    """Some expression inside reads a variable that the plan does not bind."""
-    inside = frozenset(variables(plan))
-    return any(
-        not reads(expression) <= inside
-        for node in algebra.walk_plan(plan)
-        for expression in algebra.expressions_of(node)
-    )
+__all__ = ["Compiler", "Pipeline", "Stage", "Table"]

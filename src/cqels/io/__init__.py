@@ -1,10 +1,11 @@
 """Streams, static files and results as bytes: what comes into the engine from files and what it writes."""
 
-from cqels.io.declare import StreamDeclaration, declare, parse_declaration
+from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration
 from cqels.io.element import Element, Rejected
 from cqels.io.load import read_graph
 from cqels.io.read import merge, read_stream
 from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, writer_for
+from cqels.io.tally import Tally
 
 __all__ = [
     "RESULT_FORMATS",
@@ -13,6 +14,8 @@ __all__ = [
     "Result",
     "ResultWriter",
     "StreamDeclaration",
+    "StreamSettings",
+    "Tally",
     "declare",
     "merge",
     "parse_declaration",

@@ -1,4 +1,4 @@
-"""The declaration of a stream: which files it is read from and how; the reading itself lives in `read`."""
+"""Streams as they are declared and registered: files, format, order in time; the reading itself lives in `read`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,19 @@ class StreamDeclaration:
     clock: str = "event"
     format: Format | None = None
     template: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """A registered stream: how long it is waited for after a later element, and how long its silence holds others.
+
+    With `arrival` an element's time is when it arrives, whatever time it carries.
+    """
+
+    iri: str
+    lateness: int = 0
+    idle: int = 0
+    arrival: bool = False
 
 
 def _element(text: str) -> ElementKind:

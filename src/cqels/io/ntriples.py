@@ -222,18 +222,37 @@ def _timed(
         try:
             if line.fault is not None:
                 raise ValueError(line.fault)
-            triples = tuple(triple for triple, _ in line.statements if triple is not None)
-            if not triples:
-                raise ValueError("the line has no triple")
-            times = {_line_time(fourth, unit) for _, fourth in line.statements if fourth is not None}
-            if len(times) != 1:
-                raise ValueError("the line has two timestamps" if times else "the line has no timestamp")
+            time, triples = _with_time(line.statements, unit)
         except ValueError as error:
             reject(Rejected(stream, line.place, str(error), line.text))
             yield Gap()
             continue
-        time = times.pop()
         yield Piece((time, triples[0][0]) if by_subject else time, time, triples, line.place, line.text)
+
+
+def _with_time(statements: Iterable[Statement], unit: str) -> tuple[int, tuple[Triple, ...]]:
+    """The one time of a line's statements, and their triples."""
+    triples = tuple(triple for triple, _ in statements if triple is not None)
+    if not triples:
+        raise ValueError("the line has no triple")
+    times = {_line_time(fourth, unit) for _, fourth in statements if fourth is not None}
+    if len(times) != 1:
+        raise ValueError("the line has two timestamps" if times else "the line has no timestamp")
+    return times.pop(), triples
+
+
+def parse_timed_line(text: str, unit: str = "ms", scope: str = "") -> tuple[int, tuple[Triple, ...]] | None:
+    """The time and the triples of a line of timed N-Triples; None of an empty one. Raises ValueError with a reason."""
+    try:
+        statements = parse_statements(text, scope)
+    except (ValueError, SyntaxError) as error:
+        raise ValueError(reason_of(error, text)) from None
+    return _with_time(statements, unit) if statements else None
+
+
+def is_timed(declaration: StreamDeclaration, path: Path) -> bool:
+    """The file's lines end with their times."""
+    return _kind_of(declaration, path, _lines(declaration, path))[0] == "timed"
 
 
 @lru_cache(maxsize=1 << 10)

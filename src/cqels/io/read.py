@@ -22,7 +22,7 @@ def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], Non
     What cannot become an element goes to `reject`, and reading goes on unless that raises. A declaration that can give
     no element is refused here, before anything is read.
     """
-    files = tuple((path, _format_of(declaration, path)) for path in files_of(declaration.path))
+    files = tuple((path, format_of(declaration, path)) for path in files_of(declaration.path))
     for path, format in files:
         _check(declaration, path, format)
     template = read_template(declaration.template) if declaration.template is not None else None
@@ -67,7 +67,7 @@ def _elements(
                 yield from read_records(declaration, path, template, reject)
 
 
-def _format_of(declaration: StreamDeclaration, path: Path) -> Format:
+def format_of(declaration: StreamDeclaration, path: Path) -> Format:
     format = declaration.format or FORMATS.get(extension_of(path))
     if format is None:
         hint = f"declare it with format=, one of {', '.join(ELEMENTS)}"

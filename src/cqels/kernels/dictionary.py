@@ -1,7 +1,8 @@
 """The dictionary in the arena: terms by number, numbers by N-Triples text, and the registers of literals.
 
-It is what `cqels.model.dictionary` is, in one place that other kernels reach: numbers from 1 on, 0 for none. Its
-descriptor never moves; entries and table move when they grow, texts never.
+It is what `cqels.model.dictionary` is, in one place that other kernels reach: numbers from 1 on, 0 for none. The id of
+a term is its number with a tag that hardly any other word has, so that ids can be told from what else is in an arena
+(`mark_column`). The descriptor never moves; entries and table move when they grow, texts never.
 
     word    of the descriptor
     0       entries alive
@@ -51,6 +52,8 @@ PIN_SHIFT = 50
 PIN = 1 << PIN_SHIFT
 PIN_MASK = 8191
 ID_MASK = (1 << 40) - 1
+TAGGED = 0x2C9E_D5 << 40
+"""What an id has above its number."""
 
 _TEXT_TAG = int(Tag.TEXT)
 
@@ -82,13 +85,13 @@ def make_dictionary(base, entries, piece):
 @kernel
 def entry_at(base, dictionary, id):
     """The place of an entry."""
-    return load(base, dictionary + ENTRIES) + id * ENTRY_WORDS
+    return load(base, dictionary + ENTRIES) + (id & ID_MASK) * ENTRY_WORDS
 
 
 @kernel
 def is_live(base, dictionary, id):
-    """Whether a word is the number of an entry."""
-    if id <= 0 or id >= load(base, dictionary + END):
+    """Whether a word is the id of an entry."""
+    if id & ~ID_MASK != TAGGED or id & ID_MASK >= load(base, dictionary + END):
         return False
     return tag_of(base, dictionary, id) != 0
 
@@ -103,6 +106,16 @@ def text_of(base, dictionary, id):
 def length_of(base, dictionary, id):
     """The bytes of the text of an entry."""
     return load(base, entry_at(base, dictionary, id) + SHAPE) & LENGTH_MASK
+
+
+@kernel
+def texts_of(base, dictionary, words, count, target):
+    """For words at one address write, to another, the address and the length of each one's text, 0 for other words."""
+    for number in range(count):
+        id = load(words, number)
+        live = is_live(base, dictionary, id)
+        store(target, 2 * number, text_of(base, dictionary, id) if live else 0)
+        store(target, 2 * number + 1, length_of(base, dictionary, id) if live else 0)
 
 
 @kernel
@@ -172,7 +185,7 @@ def seek(base, dictionary, address, length, hashed):
             if load(base, entry + SHAPE) & LENGTH_MASK == length and same_text(
                 base + load(base, entry + TEXT), address, length
             ):
-                return found & ID_MASK
+                return found & ID_MASK | TAGGED
         slot = slot + 1 & mask
         found = load(base, table + slot)
     return 0
@@ -221,7 +234,7 @@ def add(base, dictionary, address, length, hashed, flags):
     store(base, entry + NUMBER, bits)
     _insert(base, load(base, dictionary + TABLE), load(base, dictionary + SLOTS) - 1, hashed, id)
     store(base, dictionary + COUNT, load(base, dictionary + COUNT) + 1)
-    return id
+    return id | TAGGED
 
 
 @kernel
@@ -341,7 +354,7 @@ def _forget(base, dictionary, id):
     _give_text(base, dictionary, load(base, entry + TEXT) >> 3, words)
     store(base, entry + TEXT, load(base, dictionary + FREE_ENTRY))
     store(base, entry + SHAPE, 0)
-    store(base, dictionary + FREE_ENTRY, id)
+    store(base, dictionary + FREE_ENTRY, id & ID_MASK)
     store(base, dictionary + COUNT, load(base, dictionary + COUNT) - 1)
 
 
@@ -350,7 +363,7 @@ def _vacate(base, dictionary, id):
     """Empty the slot of an entry, moving back those that were displaced past it, so that no search stops short."""
     table, mask = load(base, dictionary + TABLE), load(base, dictionary + SLOTS) - 1
     slot = load(base, entry_at(base, dictionary, id) + HASH) & mask
-    while load(base, table + slot) & ID_MASK != id:
+    while load(base, table + slot) & ID_MASK != id & ID_MASK:
         slot = slot + 1 & mask
     probe = slot + 1 & mask
     found = load(base, table + probe)
@@ -403,9 +416,10 @@ def clear_marks(base, dictionary):
 @kernel
 def mark(base, dictionary, id):
     """Mark an entry as needed; other words are passed over."""
-    if id > 0:
-        place = load(base, dictionary + MARKS) + (id >> 6)
-        store(base, place, load(base, place) | 1 << (id & 63))
+    number = id & ID_MASK
+    if id & ~ID_MASK == TAGGED and number < load(base, dictionary + END):
+        place = load(base, dictionary + MARKS) + (number >> 6)
+        store(base, place, load(base, place) | 1 << (number & 63))
 
 
 @kernel
@@ -424,7 +438,7 @@ def sweep(base, dictionary):
     for group in range((end >> 6) + 1):
         unmarked = ~load(base, marks + group)
         while unmarked != 0:
-            id = group * 64 + low_zeros(unmarked)
+            id = TAGGED | group * 64 + low_zeros(unmarked)
             unmarked &= unmarked - 1
             if is_live(base, dictionary, id) and not is_pinned(base, dictionary, id):
                 _forget(base, dictionary, id)

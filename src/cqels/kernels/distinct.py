@@ -2,6 +2,7 @@
 
 Without freshness a one-way index counts duplicates, and the output comes from no element: its stamps are NEVER and
 ALWAYS.  With freshness all duplicates are kept, and the output has the stamps of the newest: a newer one replaces it.
+With spans, the oldest element of the output is that of all duplicates.
 
     word   of a distinct
     0      left to the engine
@@ -9,26 +10,27 @@ ALWAYS.  With freshness all duplicates are kept, and the output has the stamps o
     3      one-way index of all columns; 0 with freshness
     4, 5   with freshness: bag of the duplicates, and its index of all columns in order of stamps
     6      with freshness: place of the row that was newest
+    7      with freshness: 1 with spans
 """
 
 from __future__ import annotations
 
-from cqels.kernels.buffers import add_index, change, make_bag, newer, row_of
+from cqels.kernels.buffers import add_index, change, make_bag, row_of
 from cqels.kernels.index import COUNT, FULL, HEAD, KEY, LINK, TABLE, count_key, find, make_counter
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, load, store
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 
-IN, OUT, COUNTS, DUPLICATES, BY_STAMPS, BEFORE = range(1, 7)
+IN, OUT, COUNTS, DUPLICATES, BY_STAMPS, BEFORE, SPANS = range(1, 8)
 
 
-def make_distinct(arena: Arena, out: int, queue: int, *, freshness: bool) -> int:
+def make_distinct(arena: Arena, out: int, queue: int, *, freshness: bool, spans: bool = False) -> int:
     """Let each solution of a queue through once."""
     columns = int(arena.words[queue + WIDTH]) - COLUMNS
-    place = arena.take(7)
-    words = arena.array(place, 7)
-    words[IN], words[OUT] = queue, out
+    place = arena.take(8)
+    words = arena.array(place, 8)
+    words[IN], words[OUT], words[SPANS] = queue, out, spans
     if freshness:
         words[DUPLICATES] = make_bag(arena, columns)
         words[BY_STAMPS] = add_index(arena, int(words[DUPLICATES]), range(columns), by_stamps=True)
@@ -60,7 +62,7 @@ def _count(base, distinct, row):
         return False
     if (before > 0) == (before + weight > 0):
         return True
-    return _emit(base, distinct, row, 1 if before <= 0 else -1, False)
+    return _emit(base, distinct, row, 1 if before <= 0 else -1, ALWAYS)
 
 
 @kernel
@@ -75,14 +77,37 @@ def _replace(base, distinct, row):
     newest = _newest(base, bag, index, row)
     if newest != 0:
         copy(base, newest, before, load(base, load(base, distinct + IN) + WIDTH))
+        store(base, before + OLDEST, _oldest(base, distinct, bag, index, newest))
     if change(base, bag, row) == -2 or load(base, index + TABLE) == 0:
         return False
     now = _newest(base, bag, index, row)
-    if newest != 0 and now != 0 and not newer(base, before, now) and not newer(base, now, before):
+    oldest = _oldest(base, distinct, bag, index, now) if now != 0 else ALWAYS
+    if newest != 0 and now != 0 and oldest == load(base, before + OLDEST) and _as_new(base, before, now):
         return True
-    if newest != 0 and not _emit(base, distinct, before, -1, True):
+    if newest != 0 and not _emit(base, distinct, before, -1, load(base, before + OLDEST)):
         return False
-    return now == 0 or _emit(base, distinct, now, 1, True)
+    return now == 0 or _emit(base, distinct, now, 1, oldest)
+
+
+@kernel
+def _as_new(base, one, other):
+    return load(base, one + TIME) == load(base, other + TIME) and load(base, one + NUMBER) == load(base, other + NUMBER)
+
+
+@kernel
+def _oldest(base, distinct, bag, index, newest):
+    """The time of the oldest element of a solution whose newest duplicate is at a place."""
+    oldest = load(base, newest + OLDEST)
+    if load(base, distinct + SPANS) == 0:
+        return oldest
+    entry = find(base, index, newest, index + KEY)
+    position = load(base, entry + HEAD) - 1
+    for _ in range(load(base, entry + COUNT)):
+        place = row_of(base, bag, position)
+        if load(base, place + WEIGHT) > 0:
+            oldest = min(oldest, load(base, place + OLDEST))
+        position = load(base, place + load(base, index + LINK))
+    return oldest
 
 
 @kernel
@@ -99,17 +124,17 @@ def _newest(base, bag, index, row):
 
 
 @kernel
-def _emit(base, distinct, row, weight, stamped):
+def _emit(base, distinct, row, weight, oldest):
     out = load(base, distinct + OUT)
     target = add_row(base, out)
     if target == 0:
         return False
     copy(base, row, target, load(base, out + WIDTH))
     store(base, target + WEIGHT, weight)
-    if not stamped:
+    store(base, target + OLDEST, oldest)
+    if load(base, distinct + COUNTS) != 0:
         store(base, target + TIME, NEVER)
         store(base, target + NUMBER, -1)
-        store(base, target + OLDEST, ALWAYS)
     return True
 
 

@@ -13,7 +13,7 @@ of an index; all join columns are compared when rows are put together.
     2      queue of the output
     3      place of the row that is being put together
     4      place of the frames, one per input
-    5      not used
+    5      0, or SEQ or EQUALS: what the times of the rows of its two inputs must be to each other
     6      one-way index of the orders in which inputs were probed
     7, 8   the order used last, and how often it was since another one
     9 …    places of the inputs
@@ -72,14 +72,15 @@ from cqels.kernels.index import (
 )
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, fetch, load, store
-from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, put_stamps, row_at, said
+from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, in_time, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
+from cqels.model.limits import MOST_JOIN_COLUMNS
 
-INPUTS, OUT, ROW, FRAMES = 1, 2, 3, 4
+INPUTS, OUT, ROW, FRAMES, TIMING = 1, 2, 3, 4, 5
 ORDERS, ORDER, REPEATED, INPUT = 6, 7, 8, 9
 QUEUE, BUFFER, APPLY, FIXED, PLAIN, PLAIN_AT, JOINED, JOINED_AT, SHARED, PROBES, PROBES_AT = range(11)
 BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
-MOST_INPUTS, MOST_JOIN_COLUMNS, MOST_INDEXES = 15, 62, 4
+MOST_INPUTS, MOST_INDEXES = 15, 4
 _CROSS = 1 << 62  # more than any count: inputs that share nothing with what is bound come last
 
 
@@ -99,8 +100,13 @@ class Input:
     apply: bool = True
 
 
-def make_join(arena: Arena, out: int, inputs: Sequence[Input]) -> int:
-    """A join of two or more inputs into a queue. The indexes it probes are added to the buffers."""
+def make_join(arena: Arena, out: int, inputs: Sequence[Input], *, timing: int = 0) -> int:
+    """A join of two or more inputs into a queue. The indexes it probes are added to the buffers.
+
+    Of two inputs, the times of the rows joined can be asked to be in SEQ or EQUALS (`timing`).
+    """
+    if timing and len(inputs) != 2:
+        raise ValueError(f"a join on times has 2 inputs, not {len(inputs)}")
     if not 2 <= len(inputs) <= MOST_INPUTS:
         raise ValueError(f"a join has 2 to {MOST_INPUTS} inputs, not {len(inputs)}")
     mentioned = [column for item in inputs for column in item.columns]
@@ -111,7 +117,7 @@ def make_join(arena: Arena, out: int, inputs: Sequence[Input]) -> int:
     width = int(arena.words[out + WIDTH])
     join = arena.take(INPUT + len(inputs))
     block = arena.array(join, INPUT + len(inputs))
-    block[INPUTS], block[OUT] = len(inputs), out
+    block[INPUTS], block[OUT], block[TIMING] = len(inputs), out, timing
     block[ROW] = arena.take(width)
     block[FRAMES] = arena.take(FRAME_WORDS * len(inputs))
     block[ORDERS] = make_counter(arena, [0])
@@ -222,7 +228,7 @@ def step_join(base, join):
 def _probe_others(base, join, origin, row):
     """Depth first over the other inputs."""
     inputs, out, target = load(base, join + INPUTS), load(base, join + OUT), load(base, join + ROW)
-    own = load(base, join + INPUT + origin)
+    own, timing = load(base, join + INPUT + origin), load(base, join + TIMING)
     bound = _merge(base, own, row, target, 0)
     if bound < 0 or load(base, row + WEIGHT) == 0:
         return True
@@ -258,6 +264,10 @@ def _probe_others(base, join, origin, row):
         visited = load(base, frame + VISITED) | (1 << load(base, frame + PROBED))
         weight = load(base, frame + WEIGHT) * load(base, match + WEIGHT)
         if depth + 2 == inputs:
+            if timing != 0:
+                left, right = (frame, match) if origin == 0 else (match, frame)
+                if not in_time(base, timing, left, right):
+                    continue
             result = add_row(base, out)
             if result == 0:
                 return False

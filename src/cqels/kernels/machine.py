@@ -10,26 +10,36 @@ an operator needs an answer from Python, and goes on at the same place.
     4      slides, 5 place of pairs (slide, last boundary closed)
     6      queues, 7 place of them: emptied after each tick
     8      queue of the solutions' changes
-    9      queue of the results: weight, the tick's time and number, columns, stamps of the newest element
-    10     how results are made: CHANGES of each tick, or WHOLE, all solutions whenever they are asked for
-    11     table of the solutions (columns and stamps to weight), for WHOLE
+    9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns
+    10     how results are made: CHANGES of each tick, or WHOLE, all solutions in order (listing.py)
+    11     for WHOLE, the listed operator that has the solutions in order (topk.py)
     12     ticks so far
     13     operator to go on with, -1 between ticks
-    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent whenever a window changed
+    14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
+           EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
+           element comes, in one tick; a heartbeat only lets things leave
     15     table to add the changes of one tick up in
     16     time of the tick
     17     something has changed, so that the whole is to be sent
     18     the element of the block to be worked off next
     19     time of the last event, NEVER before the first
     20     the last boundary that was closed since then, or NEVER
-    21     place of the hints for each window (ahead.py), 0 for none
+    21     some window holds something
+    22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
+    23     place of the hints for each window (ahead.py), 0 for none
 
     word   of a block of elements
     0      elements
-    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset), first
-           triple, triples
+    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset, -3 where
+           only boundaries before that time close), first triple, triples
     2      place of the triples
     3      start of the boundaries
+
+    word   of a part that Python computes anew (RECOMPUTE)
+    0      1 while it waits for Python
+    1      1 if it depends on the tick's time
+    2      1 if the dataset has changed
+    3      windows it reads; 4 … for each its place, and how many entries had left and entered it
 """
 
 from __future__ import annotations
@@ -46,28 +56,38 @@ from cqels.kernels.rows import (
     COUNT,
     DONE,
     FULL,
+    NEED_CALL,
     NEVER,
     NUMBER,
+    OLDEST,
     TIME,
     WEIGHT,
     WIDTH,
     add_row,
     clear,
     row_at,
+    said,
 )
-from cqels.kernels.table import ROOM, entry_at, find, key_of, put, remove
-from cqels.kernels.window import ENTERED, LEFT, advance, arrive
+from cqels.kernels.table import find, put, remove
+from cqels.kernels.told import advance_told, arrive_told, tell
+from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, TOLD, advance, arrive
+from cqels.kernels.window import FLAGS as WINDOW_FLAGS
+from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP = range(8)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(12)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
-SOLUTIONS, RESULTS, EMIT, KNOWN, TICKS, AT, FLAGS, SUM, NOW, PENDING, NEXT, LAST, BOUNDARY, HINTS_AT = range(8, 22)
-PIPELINE_WORDS = 22
+SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
+NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
+PIPELINE_WORDS = 24
 CHANGES, WHOLE = 0, 1
-CLOSING, ALWAYS_SENT = 1, 2
+CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
+ALL, LEAVING, COMING, BEATING = range(4)
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
-HEARTBEAT, UPDATE = -1, -2
+HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
+WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
+READ_WORDS = 3
 FEW = 6
 """Changes of a tick that are compared with each other rather than put into a table."""
 AHEAD, NEAR = 6, 2
@@ -83,21 +103,47 @@ _STEPS = {
     FILTER: "select.filter_step",
     EXTEND: "select.extend_step",
     GROUP: "group.group_step",
+    RECOMPUTE: "machine.recompute_step",
+    CLOSURE: "closure.closure_step",
+    ORDERED: "topk.ordered_step",
+    LISTING: "listing.send_listing",
 }
-"""The kernels that take a step of an operator: functions of the base, its place and the tick's time."""
+"""The kernels that take a step of an operator: functions of the base, its place and the tick's time.
+
+LISTING is not an operator but the sending of a whole result: of the base, the pipeline, and whether something changed.
+"""
 
 
 class Steps:
     """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
 
     def __init__(self) -> None:
-        self._table = np.zeros(GROUP + 1, dtype=np.int64)
+        self._table = np.zeros(len(_STEPS), dtype=np.int64)
         self.address: int = self._table.ctypes.data
 
     def need(self, kind: int) -> None:
         if self._table[kind] == 0:
             module, _, name = _STEPS[kind].partition(".")
             self._table[kind] = getattr(import_module(f"cqels.kernels.{module}"), name).address
+
+
+@kernel
+def recompute_step(base, operator, now):
+    """Ask Python once a tick for what is computed anew, if something that it reads has changed."""
+    if load(base, operator + WAITING) != 0:
+        store(base, operator + WAITING, 0)
+        return DONE
+    changed = load(base, operator + TIMELY) | load(base, operator + CHANGED)
+    for number in range(load(base, operator + READ)):
+        read = operator + FIRST_READ + READ_WORDS * number
+        window = load(base, read)
+        if load(base, read + 1) != load(base, window + LEFT) or load(base, read + 2) != load(base, window + ENTERED):
+            store(base, read + 1, load(base, window + LEFT))
+            store(base, read + 2, load(base, window + ENTERED))
+            changed = 1
+    store(base, operator + CHANGED, 0)
+    store(base, operator + WAITING, changed)
+    return NEED_CALL if changed != 0 else DONE
 
 
 @kernel
@@ -118,9 +164,19 @@ def run(base, pipeline, block, steps):
         time = load(base, element)
         if _close_boundary(base, pipeline, load(base, block + START), time):
             continue
-        store(base, pipeline + LAST, time)
-        store(base, pipeline + NEXT, number + 1)
         stream = load(base, element + 2)
+        if load(base, pipeline + FLAGS) & EXPIRY_APART and load(base, pipeline + PHASE) == ALL:
+            if stream >= 0 and _reads(base, pipeline, stream):
+                _begin(base, pipeline, time)
+                store(base, pipeline + PHASE, LEAVING)
+                continue
+            if stream == HEARTBEAT:
+                store(base, pipeline + PHASE, BEATING)
+        store(base, pipeline + NEXT, number + 1)
+        if stream != UPDATE:  # an update is no event of time: one before all events closes no boundary
+            store(base, pipeline + LAST, time)
+        if stream == ADVANCE:
+            continue
         if stream >= 0:
             _look_ahead(base, pipeline, block, number + AHEAD, 0)
             _look_ahead(base, pipeline, block, number + NEAR, 1)
@@ -136,7 +192,7 @@ def run(base, pipeline, block, steps):
                             expect_leaving(base, load(base, window + 1), hints, AHEAD * triples + triple, 0)
                             expect_leaving(base, load(base, window + 1), hints, NEAR * triples + triple, 1)
                         at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
-                        if not arrive(
+                        if not _arrive(
                             base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
                         ):
                             return FULL
@@ -164,9 +220,25 @@ def _look_ahead(base, pipeline, block, number, near):
 
 
 @kernel
+def _reads(base, pipeline, stream):
+    for place in range(load(base, pipeline + WINDOWS)):
+        if load(base, load(base, pipeline + WINDOWS_AT) + 3 * place) == stream:
+            return True
+    return False
+
+
+@kernel
+def _arrive(base, window, triple, time, number, last):
+    if load(base, window + WINDOW_KIND) >= TOLD:
+        return arrive_told(base, window, triple, number, last)
+    return arrive(base, window, triple, time, number, last)
+
+
+@kernel
 def _begin(base, pipeline, time):
-    """A tick begins: its first step is that of the windows."""
-    store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
+    """A tick begins, or its second phase: its first step is that of the windows."""
+    if load(base, pipeline + PHASE) != COMING:
+        store(base, pipeline + TICKS, load(base, pipeline + TICKS) + 1)
     store(base, pipeline + NOW, time)
     store(base, pipeline + AT, 0)
 
@@ -213,10 +285,12 @@ def _tick(base, pipeline, steps):
             return status
         at += 1
         store(base, pipeline + AT, at)
-    if not _send(base, pipeline):
-        return FULL
+    status = _send(base, pipeline, steps)
+    if status != DONE:
+        return status
     for number in range(load(base, pipeline + QUEUES)):
         clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
+    store(base, pipeline + PHASE, COMING if load(base, pipeline + PHASE) == LEAVING else ALL)
     store(base, pipeline + AT, -1)
     return DONE
 
@@ -226,43 +300,60 @@ def _advance_all(base, pipeline, now):
     changed = False
     filled = False
     for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            status = tell(base, window)
+            if status != DONE:
+                return status
+    for place in range(load(base, pipeline + WINDOWS)):
         entry = load(base, pipeline + WINDOWS_AT) + 3 * place
         window, slide = load(base, entry + 1), load(base, entry + 2)
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
         left, entered = load(base, window + LEFT), load(base, window + ENTERED)
-        if not advance(base, window, now, closed):
+        if load(base, window + WINDOW_KIND) >= TOLD:
+            if not advance_told(base, window, now, closed):
+                return FULL
+        elif not advance(base, window, now, closed):
             return FULL
-        changed = changed or left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
-        filled = filled or load(base, window + ENTERED) > load(base, window + LEFT)
-    pending = changed or load(base, pipeline + PENDING) != 0
-    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
-        pending = filled and (pending or load(base, pipeline + SLIDES) > 0)
-    store(base, pipeline + PENDING, 1 if pending else 0)
+        if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
+            continue
+        holds = load(base, window + ENTERED) > load(base, window + LEFT)
+        moved = left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
+        changed = changed or (moved and (holds or entered > left))  # what came and went at once changed nothing
+        filled = filled or holds
+    if changed:
+        store(base, pipeline + PENDING, 1)
+    store(base, pipeline + FILLED, 1 if filled else 0)
     return DONE
 
 
 @kernel
-def _send(base, pipeline):
-    """What becomes of the changes of the tick's solutions: False if the arena is full."""
+def _send(base, pipeline, steps):
+    """What becomes of the changes of the tick's solutions: DONE or FULL."""
     pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
     if load(base, pipeline + EMIT) == CHANGES:
         if load(base, load(base, pipeline + SOLUTIONS) + COUNT) <= FEW:
-            return _send_few(base, pipeline)
-        return _add_up(base, pipeline, load(base, pipeline + SUM), COLUMNS) and _send_changes(base, pipeline)
-    if not _add_up(base, pipeline, load(base, pipeline + KNOWN), TIME):
-        return False
-    moved = load(base, load(base, pipeline + SOLUTIONS) + COUNT) > 0
-    return _send_whole(base, pipeline) if (pending if load(base, pipeline + FLAGS) & ALWAYS_SENT else moved) else True
+            return said(_send_few(base, pipeline))
+        return said(_add_up(base, pipeline) and _send_changes(base, pipeline))
+    if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
+        pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
+    return call(load(steps, LISTING), base, pipeline, 1 if pending else 0)
 
 
 @kernel
-def _add_up(base, pipeline, table, skip):
-    """Add the weights of the solutions' changes to a table of what is in their rows from `skip` on."""
-    solutions = load(base, pipeline + SOLUTIONS)
+def by_expiry(base, pipeline):
+    """What is sent now is due to expiry, where that is told apart."""
+    return load(base, pipeline + PHASE) in (LEAVING, BEATING)
+
+
+@kernel
+def _add_up(base, pipeline):
+    """Add the weights of the changes of each solution up."""
+    solutions, table = load(base, pipeline + SOLUTIONS), load(base, pipeline + SUM)
     for number in range(load(base, solutions + COUNT)):
         row = row_at(base, solutions, number)
-        entry = put(base, table, row + skip)
+        entry = put(base, table, row + COLUMNS)
         if entry == 0:
             return False
         weight = load(base, entry) + load(base, row + WEIGHT)
@@ -290,7 +381,7 @@ def _send_few(base, pipeline):
             if same:
                 weight += load(base, place + WEIGHT)
                 store(base, place + WEIGHT, 0)  # the queue is emptied next
-        if weight != 0 and not _result(base, pipeline, weight, row + COLUMNS, 0):
+        if weight != 0 and not write_result(base, pipeline, weight, row + COLUMNS):
             return False
     return True
 
@@ -303,40 +394,29 @@ def _send_changes(base, pipeline):
         columns = row_at(base, solutions, number) + COLUMNS
         entry = find(base, table, columns)
         if entry != 0:
-            if not _result(base, pipeline, load(base, entry), columns, 0):
+            if not write_result(base, pipeline, load(base, entry), columns):
                 return False
             remove(base, table, entry)
     return True
 
 
 @kernel
-def _send_whole(base, pipeline):
-    """A result of weight 0 that says that a whole follows, then every solution with its stamps."""
-    if not _result(base, pipeline, 0, 0, 0):
-        return False
-    table = load(base, pipeline + KNOWN)
-    for slot in range(load(base, table + ROOM)):
-        entry = entry_at(base, table, slot)
-        if entry != 0:
-            key = key_of(base, table, entry)
-            if not _result(base, pipeline, load(base, entry), key + COLUMNS - TIME, key):
-                return False
-    return True
-
-
-@kernel
-def _result(base, pipeline, weight, columns, stamps):
-    """One result; its stamps, if it has any, come behind its columns."""
+def write_result(base, pipeline, weight, columns):
+    """One result, of the columns at a place (0: none is bound); False if the arena is full."""
     results = load(base, pipeline + RESULTS)
     row = add_row(base, results)
     if row == 0:
         return False
-    width = load(base, load(base, pipeline + SOLUTIONS) + WIDTH) - COLUMNS
     store(base, row + WEIGHT, weight)
+    stamp_result(base, pipeline, row)
+    for word in range(load(base, results + WIDTH) - COLUMNS):
+        store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
+    return True
+
+
+@kernel
+def stamp_result(base, pipeline, row):
+    """Say in a result which tick it is of."""
     store(base, row + TIME, load(base, pipeline + NOW))
     store(base, row + NUMBER, load(base, pipeline + TICKS))
-    for word in range(width):
-        store(base, row + COLUMNS + word, load(base, columns + word) if columns != 0 else 0)
-    store(base, row + COLUMNS + width, load(base, stamps) if stamps != 0 else NEVER)
-    store(base, row + COLUMNS + width + 1, load(base, stamps + 1) if stamps != 0 else -1)
-    return True
+    store(base, row + OLDEST, 1 if by_expiry(base, pipeline) else 0)

@@ -12,7 +12,8 @@ and kernels can take memory without asking anyone.
     1      first word never handed out (all beyond is untouched)
     2      words of the arena
     3      words in use: handed out and not given back
-    4–15   places of the engine's own tables (what they are is up to the engine)
+    4      the last page of the ledger of blocks: the page before it, its entries, then place · 64 + power of each
+    5–15   places of the engine's own tables (what they are is up to the engine)
     16–63  free lists: word 16 + k is the place of a free block of 2^k words, whose first word is the next one, or 0
 
 Blocks of 8 words and more begin at the start of a line of the processor's cache.  Large pages are asked for: a random
@@ -35,12 +36,13 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.translate import WORD, lowered
 
 MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
-USED, SIZE, HELD, ROOTS, FREE, FIRST = 1, 2, 3, 4, 16, 64
+USED, SIZE, HELD, LEDGER, ROOTS, FREE, FIRST = 1, 2, 3, 4, 5, 16, 64
 ROOT_COUNT = FREE - ROOTS
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
 TRIM = 1 << 20
 """Free words from which on it is worth while to let the system have their memory."""
+_PAGE = 1 << 9
 _LARGE = 17  # a block of 2^17 words is large
 _LINE = 3  # a line of the cache has 2^3 words
 _NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
@@ -114,11 +116,28 @@ def take(base, words):
         place = load(base, USED)
         if power >= _LINE:
             place = (place + (1 << _LINE) - 1) & -(1 << _LINE)
-        if place + (1 << power) > load(base, SIZE):
+        if place + (1 << power) + _PAGE > load(base, SIZE):
             return 0
         store(base, USED, place + (1 << power))
+        _enter(base, place << 6 | power)
     store(base, HELD, load(base, HELD) + (1 << power))
     return place
+
+
+@kernel
+def _enter(base, entry):
+    """Write a new block into the ledger; there is room for one more page of it."""
+    page = load(base, LEDGER)
+    if page == 0 or load(base, page + 1) == _PAGE - 2:
+        before = page
+        page = load(base, USED)
+        store(base, USED, page + _PAGE)
+        store(base, page, before)
+        store(base, page + 1, 0)
+        store(base, LEDGER, page)
+    count = load(base, page + 1)
+    store(base, page + 2 + count, entry)
+    store(base, page + 1, count + 1)
 
 
 @kernel
@@ -148,7 +167,7 @@ class Arena:
     def __init__(self, path: Path | None = None, *, size: int | None = None) -> None:
         """`size` in bytes: of the file, or of the address space in memory."""
         self._map = _mapped(path, size)
-        self._in_file = path is not None
+        self._file = path is not None
         self._trimmed = 0
         self.words = np.frombuffer(self._map, dtype=np.int64)
         self.base: int = self.words.ctypes.data
@@ -156,6 +175,11 @@ class Arena:
             self.words[0], self.words[USED], self.words[SIZE] = MAGIC, FIRST, len(self.words)
         elif self.words[0] != MAGIC:
             raise ValueError("this is not an arena of this version")
+
+    def close(self) -> None:
+        """Write a file's last changes; the memory goes when nothing looks at it any more."""
+        if self._file:
+            self._map.flush()
 
     @property
     def used(self) -> int:
@@ -166,6 +190,25 @@ class Arena:
     def held(self) -> int:
         """Words in use now: blocks are powers of two, and count whole."""
         return int(self.words[HELD])
+
+    def blocks(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
+        """All blocks ever handed out, in their order: places and sizes."""
+        pages = []
+        page = int(self.words[LEDGER])
+        while page:
+            pages.append(self.words[page + 2 : page + 2 + int(self.words[page + 1])])
+            page = int(self.words[page])
+        entries = np.concatenate(pages[::-1]) if pages else np.zeros(0, np.int64)
+        return entries >> 6, np.int64(1) << (entries & 63)
+
+    def free_blocks(self) -> list[int]:
+        """The places of the blocks that have been given back."""
+        found = []
+        for place in self.words[FREE:FIRST].tolist():
+            while place:
+                found.append(place)
+                place = int(self.words[place])
+        return found
 
     def take(self, words: int) -> int:
         place = int(take(self.base, words))
@@ -180,7 +223,7 @@ class Arena:
         """
         free = self.used - self.held
         self._trimmed = min(self._trimmed, free)
-        if self._in_file or free - self._trimmed < TRIM:
+        if self._file or free - self._trimmed < TRIM:
             return
         self._trimmed = free
         for power in range(_LARGE, FIRST - FREE):
@@ -212,6 +255,7 @@ class Arena:
         self.words[: len(content)] = content
         self.words[len(content) : before] = 0
         self.words[SIZE] = len(self.words)
+        self._trimmed = 0  # what was written is there, free or not
 
 
 def _mapped(path: Path | None, size: int | None) -> mmap.mmap:

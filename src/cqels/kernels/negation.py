@@ -5,8 +5,8 @@ matches, and the left rows whose number becomes or ceases to be 0 come or go.  W
 that decide about a match is not kept, and neither are its stamps, but for OPTIONAL: so a right solution counts once,
 however often it is there.
 
-A right row matches if no column bound on both sides differs.  For MINUS at least one column must be bound on both
-sides.
+A right row matches if no column bound on both sides differs, or if EXACT, no column at all.  For MINUS at least one
+column must be bound on both sides.
 
     word   of a negation
     0      left to the engine
@@ -14,13 +14,14 @@ sides.
     2      queue of the output
     3, 4   queues of left and right
     5, 6   bags of left and right; a left row has its number of matches in the first word of its own
-    7      not used
+    7      1 if columns on both sides have to be equal, unbound ones too
     8      place of the row put together: columns of the left, then those of the right that the left has not
     9      place of a right row as it is kept
     10, 11 columns kept of the right: number, place of where in its rows they are
     12, 13 columns on both sides: number, place of pairs (where in a left row, where in a right row as kept)
     14, 15 columns only on the right: number, place of pairs (where in a right row as kept, where in a row put together)
     16–19  indexes of left and right, or 0, and places of where in a row of the other side their keys are
+    20     LEFT_JOIN: 0, or SEQ or EQUALS: what the times of two rows that match must be to each other
 """
 
 from __future__ import annotations
@@ -32,15 +33,28 @@ from cqels.kernels.index import COUNT, HEAD, KEYS, LINK
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import write_words
 from cqels.kernels.memory import Arena, copy, load, store
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, put_stamps, row_at, said
+from cqels.kernels.rows import (
+    ALWAYS,
+    COLUMNS,
+    NEVER,
+    NUMBER,
+    OLDEST,
+    TIME,
+    WEIGHT,
+    add_row,
+    in_time,
+    put_stamps,
+    row_at,
+    said,
+)
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.rows import WIDTH as ROW_WIDTH
 
 LEFT_JOIN, SEMI_JOIN, ANTI_JOIN, MINUS = range(4)
-MODE, OUT, LEFT, RIGHT, LEFT_BAG, RIGHT_BAG, CONDITION, ROW, KEPT, KEEP, KEEP_AT, SHARED, SHARED_AT, ADDED, ADDED_AT = (
+MODE, OUT, LEFT, RIGHT, LEFT_BAG, RIGHT_BAG, EXACT, ROW, KEPT, KEEP, KEEP_AT, SHARED, SHARED_AT, ADDED, ADDED_AT = (
     range(1, 16)
 )
-LEFT_INDEX, LEFT_KEY, RIGHT_INDEX, RIGHT_KEY, NEGATION_WORDS = 16, 17, 18, 19, 20
+LEFT_INDEX, LEFT_KEY, RIGHT_INDEX, RIGHT_KEY, TIMING, NEGATION_WORDS = 16, 17, 18, 19, 20, 21
 
 
 def make_negation(
@@ -53,14 +67,20 @@ def make_negation(
     *,
     left_nullable: Collection[int] = (),
     right_nullable: Collection[int] = (),
+    exact: bool = False,
+    timing: int = 0,
     room: int = 8,
 ) -> int:
     """Match the rows of two queues.
 
     The columns of a row put together are those of the left, then more of the right: `columns[i]` is where column i of
     the right goes, -1 if the output does not need it.  LEFT_JOIN puts out rows put together; the others put out left
-    rows.  `left_nullable` and `right_nullable` are columns of either side that may be unbound.
+    rows.  `left_nullable` and `right_nullable` are columns of either side that may be unbound;
+    `exact` lets an unbound column match only an unbound one.
+    LEFT_JOIN can ask for the times of rows that match to be in SEQ or EQUALS (`timing`).
     """
+    if timing and mode != LEFT_JOIN:
+        raise ValueError("only OPTIONAL keeps the times of the right, to compare them")
     width = int(arena.words[left + ROW_WIDTH]) - COLUMNS
     # but for OPTIONAL only the columns on both sides matter
     kept = [
@@ -70,7 +90,7 @@ def make_negation(
     added = [(number, columns[column]) for number, column in enumerate(kept) if columns[column] >= width]
     place = arena.take(NEGATION_WORDS)
     words = arena.array(place, NEGATION_WORDS)
-    words[[MODE, OUT, LEFT, RIGHT]] = mode, out, left, right
+    words[[MODE, OUT, LEFT, RIGHT, EXACT, TIMING]] = mode, out, left, right, exact, timing
     words[LEFT_BAG] = make_bag(arena, width, room=room, own=1)
     words[RIGHT_BAG] = make_bag(arena, len(kept), room=room)
     words[ROW] = arena.take(COLUMNS + max([width, *(column + 1 for column in columns)]))
@@ -194,14 +214,17 @@ def _matches(base, bag, index, row, offsets):
 @kernel
 def _holds(base, negation, left, right):
     """Whether a left and a right row match."""
-    common, place = 0, load(base, negation + SHARED_AT)
+    common, place, exact = 0, load(base, negation + SHARED_AT), load(base, negation + EXACT) != 0
     for _ in range(load(base, negation + SHARED)):
         one, other = load(base, left + load(base, place)), load(base, right + load(base, place + 1))
         place += 2
-        if one != 0 and other != 0:
-            if one != other:
-                return False
-            common += 1
+        if one == other:
+            common += 1 if one != 0 else 0
+        elif exact or (one != 0 and other != 0):
+            return False
+    timing = load(base, negation + TIMING)
+    if timing != 0 and not in_time(base, timing, left, right):
+        return False
     return common > 0 or load(base, negation + MODE) != MINUS
 
 

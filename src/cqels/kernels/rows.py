@@ -16,6 +16,7 @@ A *queue* is a block that never moves, with its rows in a block that grows:
     1      rows that there is room for
     2      words in a row: 4 + columns
     3      place of the rows
+    4      rows that have been in it before
 
 The same bag can be said in many ways: the order of rows means nothing but within one operator's step, and a row and its
 opposite cancel out.  Two rows are the same solution if their columns are; the stamps are part of what is taken back: a
@@ -34,8 +35,11 @@ DONE, NEED_CALL, FULL = 0, 1, 2
 NEVER = -(2**63)
 ALWAYS = 2**63 - 1
 
-COUNT, ROOM, WIDTH, DATA = 0, 1, 2, 3
-QUEUE_WORDS = 4
+COUNT, ROOM, WIDTH, DATA, TOTAL = 0, 1, 2, 3, 4
+QUEUE_WORDS = 5
+
+SEQ, EQUALS = 1, 2
+"""Conditions on the times of two rows: one ends no later than the other begins, or they begin and end together."""
 
 
 @kernel
@@ -63,17 +67,30 @@ def make_queue(base, columns):
 @kernel
 def add_row(base, queue):
     """Room for one more row at the end: its place, all words 0 or left from before; 0 if the arena is full."""
+    count = load(base, queue + COUNT)
+    if count == load(base, queue + ROOM):
+        return add_rows(base, queue, 1)
+    store(base, queue + COUNT, count + 1)
+    return load(base, queue + DATA) + count * load(base, queue + WIDTH)
+
+
+@kernel
+def add_rows(base, queue, more):
+    """Room for several rows at the end: the place of the first, or 0 if the arena is full."""
     count, room, width = load(base, queue + COUNT), load(base, queue + ROOM), load(base, queue + WIDTH)
-    if count == room:
-        rows = take(base, 2 * room * width)
+    if count + more > room:
+        larger = room
+        while larger < count + more:
+            larger *= 2
+        rows = take(base, larger * width)
         if rows == 0:
             return 0
         old = load(base, queue + DATA)
         copy(base, old, rows, count * width)
         give(base, old, room * width)
         store(base, queue + DATA, rows)
-        store(base, queue + ROOM, 2 * room)
-    store(base, queue + COUNT, count + 1)
+        store(base, queue + ROOM, larger)
+    store(base, queue + COUNT, count + more)
     return load(base, queue + DATA) + count * width
 
 
@@ -86,6 +103,7 @@ def row_at(base, queue, number):
 @kernel
 def clear(base, queue):
     """Empty the queue; its memory stays."""
+    store(base, queue + TOTAL, load(base, queue + TOTAL) + load(base, queue + COUNT))
     store(base, queue + COUNT, 0)
 
 
@@ -96,6 +114,18 @@ def put_stamps(base, target, one, other):
     store(base, target + TIME, load(base, first + TIME))
     store(base, target + NUMBER, load(base, first + NUMBER))
     store(base, target + OLDEST, min(load(base, one + OLDEST), load(base, other + OLDEST)))
+
+
+@kernel
+def in_time(base, timing, left, right):
+    """Whether the times of two rows are as a condition wants them; what came from no element is at no time."""
+    if load(base, left + TIME) == NEVER or load(base, right + TIME) == NEVER:
+        return False
+    if timing == SEQ:
+        return load(base, left + TIME) <= load(base, right + OLDEST)
+    return load(base, left + TIME) == load(base, right + TIME) and load(base, left + OLDEST) == load(
+        base, right + OLDEST
+    )
 
 
 @kernel

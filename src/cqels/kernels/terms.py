@@ -75,6 +75,14 @@ class ArenaDictionary:
         """The term of a number."""
         return term_of(self.text(id).decode())
 
+    def texts(self, words: Words) -> list[bytes | None]:
+        """The N-Triples texts of words that are numbers here; None of others."""
+        words = np.ascontiguousarray(words, np.int64)
+        places = np.empty((len(words), 2), np.int64)
+        kernels.texts_of(self.arena.base, self.place, words.ctypes.data, len(words), places.ctypes.data)
+        read = ctypes.string_at
+        return [read(address, length) if address else None for address, length in places.tolist()]
+
     def register(self, id: int) -> Register:
         """The register of a number."""
         base, place = self.arena.base, self.place
@@ -121,6 +129,10 @@ class ArenaDictionary:
             if kernels.is_live(base, self.place, id):
                 kernels.mark(base, self.place, id)
         return int(kernels.sweep(base, self.place))
+
+    def wipe(self) -> None:
+        """Leave nothing of the last texts where they were put together."""
+        self.arena.array(self._word(kernels.SCRATCH), self._word(kernels.SCRATCH_WORDS))[:] = 0
 
     def _word(self, number: int) -> int:
         return int(self.arena.words[self.place + number])

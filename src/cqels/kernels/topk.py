@@ -1,44 +1,52 @@
-"""ORDER BY with LIMIT and OFFSET: all rows in order, and which of them are in the window from `offset` to the limit.
+"""ORDER BY with LIMIT and OFFSET, for each group of rows: all rows in order, and which are in the slice of positions.
 
-The law: what has been sent, added up, is the slice of all rows that came, added up, in the order of `Evaluator._order`:
-the sort keys, then the freshest first, then the text of some columns.  Without sort keys that is a plain Slice.
+The law: what has been sent, added up, is for each value of the columns `by` the slice from `offset` to the limit of all
+rows that came, added up, in the order of `Evaluator._order`.  The slice of a whole bag is that of its only group; the
+latest n of a partitioned window are the first n of each group, the freshest first.
 
-A key of the tree is the whole row: sort keys (three words each), newest time and number, the columns whose texts break
-ties, the other columns, the time of the oldest element.  When a row comes or goes, one row at most crosses each end of
-the window; what crosses is added up in a second tree and sent at the end of the step, so a row that moves and comes
-back is not sent.  Most rows are behind the window: they are compared with its last row and put into the tree, no more.
+What a row is compared by are *fields*: a column by the order of terms, up or down, or by its text; the newest time and
+number, down.  A key of the tree has the fields, then all words of the row that they lack, so it is the whole row.
 
-    word    of the operator
-    0, 1    queues it reads and writes
-    2       terms (sorting.py)
-    3, 4    offset, limit (-1: none)
-    5       columns of a row
-    6       sort keys
-    7       columns whose texts break ties
-    8       phase of the step: rows that come, rows that go, sending
-    9, 10   row; how many of its copies are done
-    11–16   tree of all rows
-    17–22   tree of what crossed: the same keys, compared as words
-    23      three keys: the row, what comes into the window, what leaves it; then the last row in the window
-    24      0 if there is no such last row
-    25      words of a key
-    26 …    columns of the sort keys; the columns in the order in which they stand in the key
+When a row comes or goes, one row at most crosses each end of the slice; what crosses is added up in a second tree and
+sent at the end of the step, so a row that moves and comes back is not sent.  Most rows are behind the slice: they are
+compared with its last row and put into the tree, no more.
+
+An operator without a queue to write is *listed* (listing.py): it notes only whether something moved in its slice.
+
+    word    of the operator                             word   of a group
+    0, 1    queues it reads and writes, or 0            0–5    tree of its rows
+    2       terms (sorting.py)                          6      0 if the last row in the slice is not there
+    3, 4    offset, limit (-1: none)                    7 …    columns that make the group; the last row in the slice
+    5, 6    parts of a key: number, place of pairs (1 for a sort key of three words, 0 for the word as it is; word of
+            a row)
+    7       place of where in a key each word of a row is, from the newest time on
+    8       words of a key
+    9       shape of the groups' trees
+    10, 11  columns that make groups: number, place
+    12      table: these columns to the place of a group
+    13      phase of the step: rows that come, rows that go, sending
+    14, 15  row; how many of its copies are done
+    16      place of three keys: the row, what comes into the slice, what leaves it; then the columns of a group
+    17      1 if something moved in the slice, where it is listed
+    18–23   tree of what crossed: the same keys, compared as words
+    24      queue of the rows listed last
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cqels.kernels import rows
 from cqels.kernels.jit import kernel
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import copy, load, store
+from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.order import (
-    DOWN,
+    FIELD_WORDS,
     HEAD,
-    SHAPE,
+    LEVELS,
+    ROOT,
     TERM,
     TERM_DOWN,
-    TEXT,
     TOTAL,
     UP,
     change,
@@ -51,97 +59,144 @@ from cqels.kernels.order import (
     make_tree,
     rank,
 )
-from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
+from cqels.kernels.rows import COLUMNS, TIME, WEIGHT, WIDTH, add_row, make_queue, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.sorting import ASK, ASKING, DONE, FULL, forget_lore, sort_key
+from cqels.kernels.table import find, make_table, put, remove
 from cqels.kernels.terms import ArenaDictionary
 
-INPUT, OUTPUT, TERMS, OFFSET, LIMIT, WIDTH, SORTS, TIES, PHASE, ROW, COPIES, TREE = range(12)
-CROSSED, KEY, KNOWN, KEY_WORDS, SORT_COLUMNS = 17, 23, 24, 25, 26
+INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
+PHASE, ROW, COPIES, KEY, MOVED, CROSSED, LISTED = 13, 14, 15, 16, 17, 18, 24
+OPERATOR_WORDS = 25
+TREE, KNOWN, GROUP_KEY = 0, 6, 7
 _COMING, _SENDING = 0, 2
 _NO_END = 1 << 62
 
 
-def make_topk(
+def make_ordered(
     dictionary: ArenaDictionary,
     terms: int,
     queues: tuple[int, int],
     columns: int,
-    sorts: Sequence[tuple[int, bool]] = (),
-    ties: Sequence[int] = (),
+    fields: Sequence[tuple[int, int]] = (),
     *,
+    by: Sequence[int] = (),
     offset: int = 0,
     limit: int | None = None,
 ) -> int:
-    """An operator between two queues of rows with so many columns: its place.
+    """An operator between two queues of rows with so many columns: its place. It is listed if the second queue is 0.
 
-    `sorts` are columns and whether they are descending; `ties` the columns whose texts decide at last.
+    `fields` are what rows are compared by: how (order.py), and which word of a row; `by` the columns that make groups.
     """
     arena = dictionary.arena
     words = arena.words
-    others = [column for column in range(columns) if column not in ties]
-    fields = [TERM_DOWN if descending else TERM for _, descending in sorts]
-    fields += [DOWN, DOWN, *[TEXT] * len(ties), *[UP] * len(others), UP]
-    key_words = 3 * len(sorts) + 3 + columns
-    operator = arena.take(SORT_COLUMNS + len(sorts) + columns)
+    written = [word for how, word in fields if FIELD_WORDS[how] == 1]
+    fields = [*fields, *((UP, word) for word in range(TIME, COLUMNS + columns) if word not in written)]
+    places: dict[int, int] = {}
+    key_words = 0
+    for how, word in fields:
+        if FIELD_WORDS[how] == 1:
+            places[word] = key_words
+        key_words += FIELD_WORDS[how]
+    operator = arena.take(OPERATOR_WORDS)
     words[operator + INPUT], words[operator + OUTPUT] = queues
     words[operator + TERMS], words[operator + OFFSET] = terms, offset
     words[operator + LIMIT] = -1 if limit is None else limit
-    words[operator + WIDTH], words[operator + SORTS], words[operator + TIES] = columns, len(sorts), len(ties)
-    words[operator + KEY], words[operator + KEY_WORDS] = arena.take(4 * key_words), key_words
-    make_tree(arena.base, operator + TREE, make_shape(arena, fields, terms))
+    parts = [number for how, word in fields for number in (int(how in (TERM, TERM_DOWN)), word)]
+    words[operator + PARTS], words[operator + PARTS_AT] = len(fields), _written(dictionary, parts)
+    words[operator + PLACES_AT] = _written(dictionary, [places[word] for word in range(TIME, COLUMNS + columns)])
+    words[operator + KEY_WORDS] = key_words
+    words[operator + TREE_SHAPE] = make_shape(arena, [how for how, _ in fields], terms)
+    words[operator + BY], words[operator + BY_AT] = len(by), _written(dictionary, by)
+    words[operator + TABLE] = make_table(arena.base, len(by), 1)
+    words[operator + KEY] = arena.take(3 * key_words + len(by))
     make_tree(arena.base, operator + CROSSED, make_shape(arena, [UP] * key_words))
-    first = operator + SORT_COLUMNS
-    words[first : first + len(sorts)] = [column for column, _ in sorts]
-    words[first + len(sorts) : first + len(sorts) + columns] = [*ties, *others]
+    if queues[1] == 0:
+        words[operator + LISTED] = make_queue(arena.base, columns)
     return operator
 
 
-def run_topk(dictionary: ArenaDictionary, operator: int) -> None:
+def _written(dictionary: ArenaDictionary, words: Sequence[int]) -> int:
+    place = dictionary.arena.take(max(len(words), 1))
+    dictionary.arena.words[place : place + len(words)] = words
+    return place
+
+
+def run_ordered(dictionary: ArenaDictionary, operator: int) -> None:
     """A whole step, with all that Python has to do."""
     arena = dictionary.arena
-    while (status := step_topk(arena.base, operator)) != DONE:
+    while (status := step_ordered(arena.base, operator)) != DONE:
         if status != ASKING:
             raise MemoryError("the arena is full")
         tell(dictionary, int(arena.words[operator + TERMS]))
 
 
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
 @kernel
 def _write_key(base, operator, row, key):
     """The key of a row: DONE or ASKING."""
-    terms, sorts = load(base, operator + TERMS), load(base, operator + SORTS)
-    for number in range(sorts):
-        column = load(base, operator + SORT_COLUMNS + number)
-        status = sort_key(base, terms, load(base, row + COLUMNS + column), key)
-        if status != DONE:
-            return status
-        key += 3
-    store(base, key, load(base, row + TIME))
-    store(base, key + 1, load(base, row + NUMBER))
-    width = load(base, operator + WIDTH)
-    for number in range(width):
-        column = load(base, operator + SORT_COLUMNS + sorts + number)
-        store(base, key + 2 + number, load(base, row + COLUMNS + column))
-    store(base, key + 2 + width, load(base, row + OLDEST))
+    terms, part = load(base, operator + TERMS), load(base, operator + PARTS_AT)
+    for _ in range(load(base, operator + PARTS)):
+        word = load(base, row + load(base, part + 1))
+        if load(base, part) != 0:
+            status = sort_key(base, terms, word, key)
+            if status != DONE:
+                return status
+            key += 3
+        else:
+            store(base, key, word)
+            key += 1
+        part += 2
     return DONE
 
 
 @kernel
 def _write_row(base, operator, key, weight, queue):
-    """A row of a queue from its key: whether there was room."""
+    """A row of a queue, which may lack the last columns, from its key: whether there was room."""
     row = add_row(base, queue)
     if row == 0:
         return False
-    sorts, width = load(base, operator + SORTS), load(base, operator + WIDTH)
-    key += 3 * sorts
     store(base, row + WEIGHT, weight)
-    store(base, row + TIME, load(base, key))
-    store(base, row + NUMBER, load(base, key + 1))
-    store(base, row + OLDEST, load(base, key + 2 + width))
-    for number in range(width):
-        column = load(base, operator + SORT_COLUMNS + sorts + number)
-        store(base, row + COLUMNS + column, load(base, key + 2 + number))
+    places = load(base, operator + PLACES_AT)
+    for word in range(load(base, queue + WIDTH) - TIME):
+        store(base, row + TIME + word, load(base, key + load(base, places + word)))
     return True
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _group_of(base, operator, row):
+    """The group of a row, made if need be; 0 if the arena is full."""
+    by, columns = load(base, operator + BY), load(base, operator + BY_AT)
+    key = load(base, operator + KEY) + 3 * load(base, operator + KEY_WORDS)
+    for number in range(by):
+        store(base, key + number, load(base, row + COLUMNS + load(base, columns + number)))
+    entry = put(base, load(base, operator + TABLE), key)
+    if entry == 0:
+        return 0
+    group = load(base, entry)
+    if group == 0:
+        group = take(base, GROUP_KEY + by + load(base, operator + KEY_WORDS))
+        if group == 0:
+            return 0
+        store(base, entry, group)
+        make_tree(base, group + TREE, load(base, operator + TREE_SHAPE))
+        copy(base, key, group + GROUP_KEY, by)
+    return group
+
+
+@kernel
+def _drop_group(base, operator, group):
+    table, by = load(base, operator + TABLE), load(base, operator + BY)
+    remove(base, table, find(base, table, group + GROUP_KEY))
+    give(base, group, GROUP_KEY + by + load(base, operator + KEY_WORDS))
+
+
+# --- rows in and out ------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -151,9 +206,9 @@ def _end(base, operator):
 
 
 @kernel
-def _kept(base, operator, number, target):
-    """Copy the k-th key of the tree to a place, if there is one: that place, or 0."""
-    place = kth(base, operator + TREE, number)
+def _kept(base, operator, group, number, target):
+    """Copy the k-th key of a group to a place, if there is one: that place, or 0."""
+    place = kth(base, group + TREE, number)
     if place == 0:
         return 0
     copy(base, place, target, load(base, operator + KEY_WORDS))
@@ -161,39 +216,57 @@ def _kept(base, operator, number, target):
 
 
 @kernel
-def _move(base, operator, sign):
-    """One copy of the row whose key is written comes or goes: DONE, FULL, or ASKING and nothing has changed."""
+def _change(base, operator, group, sign):
+    """Put the row whose key is written into the tree of its group, or take it out, and look at the slice's end anew."""
+    status = change(base, group + TREE, load(base, operator + KEY), sign)
+    end = _end(base, operator)
+    if status == DONE and end < _NO_END:
+        last = group + GROUP_KEY + load(base, operator + BY)
+        store(base, group + KNOWN, _kept(base, operator, group, end - 1, last))
+    return status
+
+
+@kernel
+def _cross(base, operator, group, sign):
+    """`_change`, with what crosses the ends of the slice by it: DONE, FULL, or ASKING and nothing has changed."""
     key, words = load(base, operator + KEY), load(base, operator + KEY_WORDS)
-    tree = operator + TREE
-    shape = load(base, tree + SHAPE)
     offset, end = load(base, operator + OFFSET), _end(base, operator)
-    if load(base, operator + KNOWN):
-        answer = compare_keys(base, shape, key, key + 3 * words)
-        if answer == ASK:
-            return ASKING
-        if answer > 0:
-            return change(base, tree, key, sign)
-    position = rank(base, tree, shape, key)
+    position = rank(base, group + TREE, load(base, operator + TREE_SHAPE), key)
     if position < 0:
         return ASKING
     comes, leaves = 0, 0
     if position < end:
         if sign > 0:
-            comes = key if position >= offset else _kept(base, operator, offset - 1, key + words)
-            leaves = _kept(base, operator, end - 1, key + 2 * words)
+            comes = key if position >= offset else _kept(base, operator, group, offset - 1, key + words)
+            leaves = _kept(base, operator, group, end - 1, key + 2 * words)
         else:
-            leaves = key if position >= offset else _kept(base, operator, offset, key + 2 * words)
-            comes = _kept(base, operator, end, key + words)
-    status = change(base, tree, key, sign)
+            leaves = key if position >= offset else _kept(base, operator, group, offset, key + 2 * words)
+            comes = _kept(base, operator, group, end, key + words)
+    status = _change(base, operator, group, sign)
     if status != DONE:
         return status
-    if end < _NO_END:
-        store(base, operator + KNOWN, _kept(base, operator, end - 1, key + 3 * words))
     if comes != 0 and change(base, operator + CROSSED, comes, 1) != DONE:
         return FULL
     if leaves != 0 and change(base, operator + CROSSED, leaves, -1) != DONE:
         return FULL
     return DONE
+
+
+@kernel
+def _move(base, operator, group, sign):
+    """One copy of the row whose key is written comes or goes: DONE, FULL, or ASKING and nothing has changed."""
+    key = load(base, operator + KEY)
+    if load(base, group + KNOWN):
+        last = group + GROUP_KEY + load(base, operator + BY)
+        answer = compare_keys(base, load(base, operator + TREE_SHAPE), key, last)
+        if answer == ASK:
+            return ASKING
+        if answer > 0:
+            return change(base, group + TREE, key, sign)
+    if load(base, operator + OUTPUT) != 0:
+        return _cross(base, operator, group, sign)
+    store(base, operator + MOVED, 1)
+    return _change(base, operator, group, sign)
 
 
 @kernel
@@ -208,12 +281,17 @@ def _take_rows(base, operator):
             status = _write_key(base, operator, row, load(base, operator + KEY))
             if status != DONE:
                 return status
+            group = _group_of(base, operator, row)
+            if group == 0:
+                return FULL
             while load(base, operator + COPIES) < copies:
-                status = _move(base, operator, sign)
+                status = _move(base, operator, group, sign)
                 if status != DONE:
                     return status
                 store(base, operator + COPIES, load(base, operator + COPIES) + 1)
             store(base, operator + COPIES, 0)
+            if load(base, group + TREE + TOTAL) == 0:
+                _drop_group(base, operator, group)
         store(base, operator + ROW, load(base, operator + ROW) + 1)
     store(base, operator + ROW, 0)
     return DONE
@@ -222,7 +300,9 @@ def _take_rows(base, operator):
 @kernel
 def _send(base, operator):
     tree, words = operator + CROSSED, load(base, operator + KEY_WORDS)
-    node, level = load(base, tree + 1), load(base, tree + 3)
+    if load(base, tree + ROOT) == 0:
+        return DONE
+    node, level = load(base, tree + ROOT), load(base, tree + LEVELS)
     while level > 0:
         node = load(base, node + HEAD + words)
         level -= 1
@@ -237,7 +317,7 @@ def _send(base, operator):
 
 
 @kernel
-def step_topk(base, operator):
+def step_ordered(base, operator):
     """Read the input queue, write the output queue, or go on with that: DONE, ASKING (`lore.tell`) or FULL."""
     if load(base, operator + PHASE) == _COMING and load(base, operator + ROW) + load(base, operator + COPIES) == 0:
         forget_lore(base, load(base, operator + TERMS))
@@ -253,17 +333,33 @@ def step_topk(base, operator):
 
 
 @kernel
-def list_window(base, operator, queue):
-    """Write the rows in the window to a queue, in their order, copies one by one: DONE or FULL."""
-    tree, words = operator + TREE, load(base, operator + KEY_WORDS)
-    left = min(_end(base, operator), load(base, tree + TOTAL)) - load(base, operator + OFFSET)
-    leaf, entry, passed = leaf_of(base, tree, load(base, operator + OFFSET))
+def ordered_step(base, operator, now):
+    """The step as the machine takes it: NEED_CALL where Python has to tell about a term first (`lore.tell`)."""
+    status = step_ordered(base, operator)
+    if status == DONE:
+        return rows.DONE
+    return rows.FULL if status == FULL else rows.NEED_CALL
+
+
+# --- listing --------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def list_slice(base, operator, queue):
+    """Write the rows in the slice of the only group to a queue, in their order, copies one by one: False if full."""
+    entry = find(base, load(base, operator + TABLE), 0)
+    if entry == 0:
+        return True
+    tree, words = load(base, entry) + TREE, load(base, operator + KEY_WORDS)
+    offset = load(base, operator + OFFSET)
+    left = min(_end(base, operator), load(base, tree + TOTAL)) - offset
+    leaf, number, passed = leaf_of(base, tree, offset)
     while leaf != 0 and left > 0:
-        place = leaf + HEAD + entry * (words + 1)
+        place = leaf + HEAD + number * (words + 1)
         for _ in range(min(load(base, place + words) - passed, left)):
             if not _write_row(base, operator, place, 1, queue):
-                return FULL
+                return False
             left -= 1
         passed = 0
-        leaf, entry = following(base, leaf, entry)
-    return DONE
+        leaf, number = following(base, leaf, number)
+    return True

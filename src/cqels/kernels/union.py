@@ -42,9 +42,12 @@ def make_project(arena: Arena, out: int, queue: int, columns: Sequence[int]) -> 
 
     It is a union of one branch, and is stepped as such.
     """
-    pairs = [
-        word for output, column in enumerate(columns) if column >= 0 for word in (COLUMNS + column, COLUMNS + output)
-    ]
+    return make_copied(arena, out, queue, [COLUMNS + column if column >= 0 else -1 for column in columns])
+
+
+def make_copied(arena: Arena, out: int, queue: int, places: Sequence[int]) -> int:
+    """A projection of any words of a row: `places[i]` is the one that becomes column i of the output, -1 for none."""
+    pairs = [word for output, place in enumerate(places) if place >= 0 for word in (place, COLUMNS + output)]
     union = arena.take(BRANCH + 3)
     arena.words[union + OUT : union + BRANCH + 3] = out, 1, queue, len(pairs) // 2, write_words(arena, pairs)
     return union

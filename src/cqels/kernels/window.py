@@ -4,9 +4,10 @@ A window keeps its triples in order of arrival in a ring.  Its graph is a set: a
 there once, as new as the newest of them.  So what flows out are the changes of that set, as rows of three columns.
 
     word   of a window
-    0      kind: NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS
+    0      kind: NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS; TOLD and TOLD_SLIDE are in told.py
     1      width in nanoseconds, or the number of triples or elements
-    2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart
+    2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart;
+           OWN_TIME, not all that it keeps belongs to the query's window
     3      queue of its changes
     4, 5   ring: place, entries that there is room for (a power of two)
     6      entries that have left (the number of the oldest entry in the window)
@@ -34,8 +35,8 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at, said
 
-NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS = 0, 1, 2, 3, 4, 5
-FRESH, EVENTS = 1, 2
+NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS, TOLD, TOLD_SLIDE = range(8)
+FRESH, EVENTS, OWN_TIME = 1, 2, 4
 KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, FINDER, PATTERNS, PATTERN_COUNT = range(13)
 WINDOW_WORDS = 13
 ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_FLAGS = 6, 3, 4, 5
@@ -73,16 +74,20 @@ def matches(base, pattern, triple):
 
 
 @kernel
+def is_wanted(base, window, triple):
+    """Whether some pattern that reads the window matches the triple at a place."""
+    for number in range(load(base, window + PATTERN_COUNT)):
+        if matches(base, load(base, window + PATTERNS) + number * PATTERN_WORDS, triple):
+            return True
+    return False
+
+
+@kernel
 def arrive(base, window, triple, time, number, last):
     """A triple of an element arrives; False if the arena is full. `advance` lets it enter."""
     kind = load(base, window + KIND)
     if kind < TRIPLES and load(base, window + PATTERN_COUNT) > 0:  # a window that counts has to count them all
-        wanted = False
-        for number_of_pattern in range(load(base, window + PATTERN_COUNT)):
-            if matches(base, load(base, window + PATTERNS) + number_of_pattern * PATTERN_WORDS, triple):
-                wanted = True
-                break
-        if not wanted:
+        if not is_wanted(base, window, triple):
             return True
     if load(base, window + COME) - load(base, window + LEFT) == load(base, window + ROOM) and not _grow(base, window):
         return False
@@ -186,18 +191,19 @@ def _enter(base, window, entry):
     flags, entered = load(base, window + FLAGS), load(base, window + ENTERED)
     store(base, window + ENTERED, entered + 1)
     if flags & EVENTS:
-        return _change(base, window, entry, 1, time, number)
+        return put_change(base, window, entry, 1, time, number)
     mark = mark_of(hash_of(base, entry, 3), entered)
     slot = _find(base, window, entry, mark)
     if slot == 0:
-        return add_mark(base, load(base, window + FINDER), mark) and _change(base, window, entry, 1, time, number)
+        return add_mark(base, load(base, window + FINDER), mark) and put_change(base, window, entry, 1, time, number)
     before = entry_of(base, window, number_of(load(base, slot)))
     store(base, before + ENTRY_FLAGS, load(base, before + ENTRY_FLAGS) | RENEWED)
     store(base, slot, mark)
     if flags & FRESH == 0:
         return True
     old_time, old_number = load(base, before + ENTRY_TIME), load(base, before + ENTRY_NUMBER)
-    return _change(base, window, entry, -1, old_time, old_number) and _change(base, window, entry, 1, time, number)
+    gone = put_change(base, window, entry, -1, old_time, old_number)
+    return gone and put_change(base, window, entry, 1, time, number)
 
 
 @kernel
@@ -226,7 +232,7 @@ def _leave(base, window):
         if load(base, entry + ENTRY_FLAGS) & RENEWED:
             return True
         remove_mark(base, load(base, window + FINDER), mark_of(hash_of(base, entry, 3), number))
-    return _change(base, window, entry, -1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
+    return put_change(base, window, entry, -1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
 
 
 @kernel
@@ -241,7 +247,8 @@ def _leave_element(base, window):
 
 
 @kernel
-def _change(base, window, triple, weight, time, number):
+def put_change(base, window, triple, weight, time, number):
+    """Put a change of the window's graph into its queue: False if the arena is full."""
     row = add_row(base, load(base, window + QUEUE))
     if row == 0:
         return False

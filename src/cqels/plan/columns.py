@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cqels.lang.expressions import calls
+from cqels.lang.expressions import Var, calls
 from cqels.plan.algebra import (
     Distinct,
     Extend,
@@ -75,8 +75,10 @@ def _pruned(plan: Plan, wanted: frozenset[str]) -> Plan:
             kept = tuple(name for name in variables(inner) if name in wanted or name in plan.on)
             inner = _pruned(inner, frozenset(kept))
             return replace(plan, input=inner if set(variables(inner)) <= set(kept) else Project(inner, kept))
-        case Filter(input=inner) | Graph(input=inner):
+        case Filter(input=inner):
             return replace(plan, input=_pruned(inner, wanted))
+        case Graph(name=name, input=inner):  # a variable that ranges over graphs is joined with the inside
+            return replace(plan, input=_pruned(inner, wanted | {name.name} if isinstance(name, Var) else wanted))
         case Union(inputs=inputs):
             return Union(tuple(_pruned(each, wanted) for each in inputs))
         case OrderBy(input=inner):

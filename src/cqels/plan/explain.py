@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +27,18 @@ class Explained:
     inputs: tuple[Explained, ...] = field(default=())
 
 
-def explain(query: Query, format: str = "text", *, rewritten: bool = True) -> str:
-    """The plan that will run, or with `rewritten=False` the plan as the query's text says it."""
+Notes = Callable[[Plan], Iterable[tuple[str, str]]]
+"""What else there is to know of a node."""
+
+
+def explain(query: Query, format: str = "text", *, rewritten: bool = True, notes: Notes = lambda plan: ()) -> str:
+    """The plan that will run, or with `rewritten=False` the plan as the query's text says it.
+
+    `notes` may add to what is said of each node.
+    """
     shown = rewrite(query) if rewritten else query
     show = Show({"cq": "http://cqels.org/ns#", **dict(query.prefixes)})
-    tree = _Explainer(show).root(shown)
+    tree = _Explainer(show, notes).root(shown)
     match format:
         case "json":
             return json.dumps({"query": _facts(query), "plan": _as_json(tree)}, indent=2, ensure_ascii=False)
@@ -50,8 +57,9 @@ def _facts(query: Query) -> dict[str, str]:
 
 
 class _Explainer:
-    def __init__(self, show: Show) -> None:
+    def __init__(self, show: Show, notes: Notes) -> None:
         self._show = show
+        self._notes = notes
 
     def root(self, query: Query) -> Explained:
         notes = []
@@ -76,7 +84,7 @@ class _Explainer:
                 if isinstance(part, Exists):
                     word = "not exists" if part.negated else "exists"
                     below.append(Explained(word, word.upper(), (), (self.node(part.pattern),)))
-        return Explained(type(plan).__name__, text, tuple(notes), tuple(below))
+        return Explained(type(plan).__name__, text, (*notes, *self._notes(plan)), tuple(below))
 
     def _words(self, plan: Plan) -> tuple[str, list[tuple[str, str]]]:
         show = self._show

@@ -40,7 +40,7 @@ from cqels.plan.algebra import (
     transform_plan,
 )
 from cqels.plan.columns import DRAWS, prune_columns
-from cqels.plan.scope import certain, reads, variables
+from cqels.plan.scope import certain, is_ordered, reads, variables
 from cqels.plan.static import split_static
 
 Rule: TypeAlias = Callable[[Plan], Plan]
@@ -87,6 +87,8 @@ def _path(subject: Node, path: Path, target: Node, fresh: Iterator[int]) -> Plan
 def flatten_joins(plan: Plan) -> Plan:
     """Turn Join(Join(a, b), c) into Join(a, b, c), drop empty groups from it, and gather its triples into one pattern.
 
+    An empty group beside nothing but ordered solutions stays, for a join has no order.
+
     >>> from cqels.plan.algebra import Values
     >>> one = Values(("x",), ())
     >>> flatten_joins(Join((Join((one, Unit())), one))) == Join((one, one))
@@ -100,7 +102,8 @@ def _flatter(node: Plan) -> Plan:
         return node
     inputs: list[Plan] = []
     for each in node.inputs:
-        inputs += each.inputs if isinstance(each, Join) else [] if isinstance(each, Unit) else [each]
+        inputs += each.inputs if isinstance(each, Join) else [each]
+    inputs = [each for each in inputs if not isinstance(each, Unit)]
     patterns = tuple(pattern for each in inputs if isinstance(each, Triples) for pattern in each.patterns)
     gathered: list[Plan] = []
     for each in inputs:
@@ -109,6 +112,8 @@ def _flatter(node: Plan) -> Plan:
         elif patterns:
             gathered.append(Triples(patterns))
             patterns = ()
+    if len(gathered) == 1 and is_ordered(gathered[0]):
+        return Join((gathered[0], Unit()))
     return Join(tuple(gathered)) if len(gathered) > 1 else gathered[0] if gathered else Unit()
 
 
@@ -140,7 +145,7 @@ def push_filters(plan: Plan) -> Plan:
 
     A condition that asks for the time of its solution or draws at random stays where it is; one with EXISTS does not
     cross a change of the active graph; nothing crosses a LIMIT, or a window of the latest n solutions unless it reads
-    only what that is partitioned by.
+    only what that is partitioned by.  An ORDER BY below a filter, which no LIMIT looks at, goes.
     """
 
     def pushed(node: Plan) -> Plan:
@@ -172,8 +177,10 @@ def _below(plan: Plan, condition: Expression) -> Plan | None:
     """The plan with the condition inside it, or None where it has to stay above."""
     wanted = reads(condition)
     match plan:
-        case Union() | OrderBy() | Distinct():
+        case Union() | Distinct():
             return map_inputs(plan, lambda each: _push(each, condition))
+        case OrderBy(input=inner):  # what is filtered has no order
+            return _push(inner, condition)
         case Filter(input=inner, condition=other):
             return Filter(_push(inner, condition), other)
         case Join(inputs=inputs):

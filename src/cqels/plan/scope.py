@@ -1,4 +1,4 @@
-"""Which variables a plan can bind, which it always binds, and which an expression reads."""
+"""Which variables a plan can bind, which it always binds, whether it has an order; which an expression reads."""
 
 from __future__ import annotations
 
@@ -104,6 +104,17 @@ def certain(plan: Plan) -> frozenset[str]:
             return certain(inner) | frozenset(_names(*(source.stream for source in sources)))
         case _:
             return frozenset(variables(plan))
+
+
+def is_ordered(plan: Plan) -> bool:
+    """The order of the solutions was asked for."""
+    match plan:
+        case OrderBy() | Slice():
+            return True
+        case Project(input=inner) | Distinct(input=inner) | Extend(input=inner) | Static(input=inner):
+            return is_ordered(inner)
+        case _:
+            return False
 
 
 def reads(expression: Expression) -> frozenset[str]:

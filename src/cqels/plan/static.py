@@ -59,8 +59,6 @@ def _split(plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: froz
             return replace(plan, input=_split(plan.input, outside=outside, windowed=True, open_to=open_to))
         case Graph():
             return replace(plan, input=_split(plan.input, outside=outside, windowed=False, open_to=open_to))
-        case Sequence():
-            return plan  # both sides read streams, and below them every occurrence counts
         case _:
             sides = inputs_of(plan)
             rest = {id(side): _names(*(other for other in sides if other is not side)) for side in sides}

@@ -6,7 +6,7 @@ is remembered from one tick to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyoxigraph import Literal, NamedNode
@@ -18,7 +18,7 @@ from cqels.model.values import ExpressionError, date_time_literal, order_key
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source, walk_plan
 from cqels.plan.functions import Context, aggregate, evaluate, holds
-from cqels.plan.scope import variables
+from cqels.plan.scope import is_ordered, variables
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.paths import walks
 from cqels.reference.solutions import (
@@ -62,12 +62,18 @@ class Evaluator:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._computed: set[str] = set()
+        self._computed: frozenset[str] = frozenset()
 
-    def solutions(self, plan: Plan) -> Bag:
-        """The solutions of a whole plan; their order means something only where the plan has an ORDER BY."""
-        self._computed = {node.variable for node in walk_plan(plan) if isinstance(node, algebra.Extend)}
-        return self.bag(plan, Scope(self.world.default))
+    def solutions(self, plan: Plan, *, computed: Collection[str] | None = None, events: bool = False) -> Bag:
+        """The solutions of a whole plan; their order means something only where the plan has an ORDER BY.
+
+        For a part of a plan, `computed` are the variables that the whole computes: draws do not depend on them;
+        with `events` the part is below a Sequence.
+        """
+        if computed is None:
+            computed = {node.variable for node in walk_plan(plan) if isinstance(node, algebra.Extend)}
+        self._computed = frozenset(computed)
+        return self.bag(plan, Scope(self.world.default, events=events))
 
     def bag(self, plan: Plan, scope: Scope) -> Bag:
         match plan:
@@ -310,17 +316,6 @@ class Evaluator:
         for expression, descending in reversed(plan.keys):  # stable sorts, the first key last
             bag.sort(key=lambda each, e=expression: order_key(self._value(e, each, scope)), reverse=descending)  # type: ignore[misc]
         return bag
-
-
-def is_ordered(plan: Plan) -> bool:
-    """The order of the solutions was asked for."""
-    match plan:
-        case algebra.OrderBy() | algebra.Slice():
-            return True
-        case algebra.Project(input=inner) | algebra.Distinct(input=inner) | algebra.Extend(input=inner):
-            return is_ordered(inner)
-        case _:
-            return False
 
 
 def _nodes(pattern: algebra.Triple) -> tuple[algebra.Node, algebra.Node, algebra.Node]:

@@ -6,22 +6,11 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from cqels.io import Element, Rejected
+from cqels.io import Element, Rejected, StreamSettings
 from cqels.model.errors import CqelsError
 from cqels.model.time import format_time
 
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """A registered stream: how long it is waited for after a later element, and how long its silence holds others.
-
-    With `arrival` an element's time is when it arrives, whatever time it carries.
-    """
-
-    iri: str
-    lateness: int = 0
-    idle: int = 0
-    arrival: bool = False
+__all__ = ["Clock", "Heartbeat", "StreamSettings"]
 
 
 @dataclass(frozen=True, slots=True)

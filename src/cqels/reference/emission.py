@@ -36,14 +36,21 @@ def differences(
 
 
 def without_expiry(
-    emit: str, signed: list[tuple[str, Row]] | None, before: list[Row], now: list[Row], unmoved: list[Row]
+    emit: str,
+    signed: list[tuple[str, Row]] | None,
+    before: list[Row],
+    now: list[Row],
+    unmoved: list[Row],
+    *,
+    ordered: bool,
 ) -> list[tuple[str, Row]] | None:
     """What remains to be sent where expiry alone sends nothing; `unmoved` is the result had nothing arrived."""
     match emit:
         case "rstream":
             return signed
         case "snapshot":
-            return [] if unmoved == now else signed
+            same = unmoved == now if ordered else Counter(unmoved) == Counter(now)
+            return [] if same else signed
     expired = {"+": Counter(unmoved) - Counter(before), "-": Counter(before) - Counter(unmoved)}
     kept: list[tuple[str, Row]] = []
     for sign, row in signed or []:

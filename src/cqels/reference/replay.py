@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 
-from cqels.io import Rejected, Result, StreamDeclaration, merge, read_stream
+from cqels.io import Rejected, Result, StreamDeclaration, Tally, merge, read_stream
 from cqels.model.errors import DataError
 from cqels.plan.algebra import Query
 from cqels.reference.clock import StreamSettings
 from cqels.reference.engine import Reference
 from cqels.store.dataset import Store
-
-
-@dataclass
-class Tally:
-    """What a run has seen: shown while it goes on and at its end."""
-
-    elements: int = 0
-    rejected: int = 0
-    late: int = 0
-    results: int = 0
-    time: int | None = None
-    watch: Callable[[Tally], None] = field(default=lambda tally: None, repr=False)
 
 
 def replay(

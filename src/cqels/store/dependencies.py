@@ -9,7 +9,17 @@ from typing import TypeAlias
 from pyoxigraph import NamedNode
 
 from cqels.lang.expressions import Exists, walk
-from cqels.plan.algebra import Graph, PathPattern, Plan, Service, Stream, Triples, expressions_of, inputs_of
+from cqels.plan.algebra import (
+    Graph,
+    PathPattern,
+    Plan,
+    Service,
+    Stream,
+    Triples,
+    expressions_of,
+    inputs_of,
+    walk_plan,
+)
 
 
 class AnyGraph(Enum):
@@ -33,12 +43,14 @@ def graphs_of(
     """The graphs whose change can change the plan's solutions, where `graph` is the active graph.
 
     `default_graphs` and `named_graphs` are those of FROM and FROM NAMED, both None where a query has neither.
+    Graphs that are merged into a window are read there, whatever else FROM says.
     """
     found: set[GraphName | AnyGraph] = set(_read(plan, graph))
+    merged = frozenset(name for node in walk_plan(plan) if isinstance(node, Stream) for name in node.graphs)
     if default_graphs is None and named_graphs is None:
-        return frozenset(found)
+        return merged | found
     named = set(named_graphs or ())
-    chosen: set[GraphName | AnyGraph] = {each for each in found if each in named}
+    chosen: set[GraphName | AnyGraph] = {*merged, *(each for each in found if each in named)}
     if None in found:
         chosen.update([None] if default_graphs is None else default_graphs)  # FROM NAMED alone keeps the default graph
     if ANY in found:
@@ -55,8 +67,7 @@ def _read(plan: Plan, graph: GraphName | AnyGraph) -> Iterator[GraphName | AnyGr
             yield graph  # even if the pattern inside is empty, it matters whether the graph is there
         case Service():
             return
-        case Stream(graphs=graphs):
-            yield from graphs
+        case Stream():
             yield from (each for each in _read(plan.input, _WINDOW) if each != _WINDOW)
             return
         case _:

@@ -1,0 +1,137 @@
+"""EXPLAIN ANALYZE: the plan of a running query with what its operators have done and what they hold now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from cqels.engine.batch import Words
+from cqels.flow.stages import Pipeline, Trace
+from cqels.kernels.join import read_orders
+from cqels.kernels.memory import Arena
+from cqels.kernels.rows import COUNT, DATA, TOTAL
+from cqels.kernels.window import ENTERED, LEFT
+from cqels.plan import algebra
+from cqels.plan.algebra import Plan
+from cqels.plan.explain import explain
+from cqels.plan.show import Show
+
+SHOWN_ORDERS = 4
+
+
+def analysed(arena: Arena, pipeline: Pipeline, plan: Plan, format: str = "text") -> str:
+    """The plan with its counters: rows sent, what windows and tables hold, bytes of state, orders of joins."""
+    return explain(replace(pipeline.query, plan=plan), format, rewritten=False, notes=_Analysis(arena, pipeline).notes)
+
+
+class _Analysis:
+    def __init__(self, arena: Arena, pipeline: Pipeline) -> None:
+        self._arena = arena
+        self._pipeline = pipeline
+        self._show = Show(dict(pipeline.query.prefixes))
+        self._traces = {id(trace.plan): trace for trace in pipeline.traces}
+        self._tables = {id(table.plan): table for table in pipeline.tables}
+        self._reasons = {id(part.plan): part.reason for part in pipeline.recomputed.values()}
+        self._starts, self._sizes = arena.blocks()
+
+    def notes(self, plan: Plan) -> Iterator[tuple[str, str]]:
+        reason = self._reasons.get(id(plan))
+        if reason is not None:
+            yield "computed anew", reason
+        table = self._tables.get(id(plan))
+        if table is not None:
+            yield "rows", f"{table.count:,}"
+        trace = self._traces.get(id(plan))
+        if trace is None:
+            return
+        if table is None and not isinstance(plan, algebra.Stream):
+            yield "changes", f"{self._total(trace.queue):,}"
+        yield from self._held(plan, trace)
+        for join in self._pipeline.joins:
+            if join.queue == trace.queue and isinstance(plan, algebra.Join | algebra.Triples):
+                yield from self._orders(join.place, join.inputs)
+
+    def _total(self, queue: int) -> int:
+        return int(self._arena.words[queue + TOTAL] + self._arena.words[queue + COUNT])
+
+    def _held(self, plan: Plan, trace: Trace) -> Iterator[tuple[str, str]]:
+        words = self._arena.words
+        below = [
+            other
+            for other in self._pipeline.traces
+            if other is not trace and set(other.operators) <= set(trace.operators) and other.plan is not plan
+        ]
+        known = {place for other in below for place in (*other.operators, *other.windows)}
+        windows = [place for place in trace.windows if isinstance(plan, algebra.Stream)]
+        if windows:
+            held = sum(int(words[place + ENTERED] - words[place + LEFT]) for place in windows)
+            passed = sum(int(words[place + ENTERED]) for place in windows)
+            yield "window", f"{held:,} triples of {passed:,}"
+        own = [place for place in (*trace.operators, *windows) if place not in known]
+        size = self._bytes(own)
+        if size:
+            yield "state", _size(size)
+
+    def _orders(self, place: int, inputs: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+        found = sorted(read_orders(self._arena, place).items(), key=lambda item: -item[1])
+        texts = [
+            f"{' → '.join(self._input(inputs[number]) for number in order)} ({count:,} times)"
+            for order, count in found[:SHOWN_ORDERS]
+        ]
+        if len(found) > SHOWN_ORDERS:
+            texts.append(f"{len(found) - SHOWN_ORDERS} more")
+        if texts:
+            yield "orders", "; ".join(texts)
+
+    def _input(self, queue: int) -> str:
+        triple = self._pipeline.matches.get(queue)
+        if triple is not None:
+            return self._show.triple(triple)
+        for trace in self._pipeline.traces:
+            if trace.queue == queue:
+                inner = trace.plan.input if isinstance(trace.plan, algebra.Static) else trace.plan
+                if isinstance(inner, algebra.Triples):
+                    return " . ".join(self._show.triple(each) for each in inner.patterns)
+                return type(inner).__name__
+        return "…"
+
+    # ------------------------------------------------------------ bytes
+
+    def _bytes(self, places: list[int]) -> int:
+        """The bytes of the blocks that belong to operators and windows, and to nothing else."""
+        reached = np.zeros(len(self._starts), np.bool_)
+        words = self._arena.words
+        shared = [place for trace in self._pipeline.traces for place in (*trace.operators, *trace.windows)]
+        queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
+        queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
+        shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
+        shared += [self._pipeline.place, *self._pipeline.programs.values(), *self._arena.words[:16].tolist()]
+        self._reach(np.array(shared, np.int64), reached)
+        reached[np.isin(self._starts, self._arena.free_blocks())] = True
+        own = np.searchsorted(self._starts, np.array(places, np.int64))
+        waiting = own.tolist()
+        total = 0
+        while waiting:
+            block = waiting.pop()
+            start, size = int(self._starts[block]), int(self._sizes[block])
+            total += size * 8
+            waiting += self._reach(words[start : start + size], reached)
+        return total
+
+    def _reach(self, words: Words, reached: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[int]:
+        at = np.searchsorted(self._starts, words)
+        at[at == len(self._starts)] = 0
+        found = np.unique(at[self._starts[at] == words])
+        new = found[~reached[found]]
+        reached[new] = True
+        return [int(block) for block in new]
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}"
+        count = round(count / 1000)
+    return f"{count:,} GB"

@@ -1,0 +1,433 @@
+"""The queries in one arena: blocks of elements in order of time go in, changes of solutions come out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from pyoxigraph import NamedNode
+
+from cqels.engine.answers import Answers
+from cqels.engine.batch import Batch, Words
+from cqels.engine.garbage import give_back
+from cqels.engine.published import PublishedAnswers, without_slide
+from cqels.engine.recompute import Recomputation
+from cqels.engine.tables import Tables
+from cqels.engine.terms import Terms
+from cqels.flow.calls import Calls, Function
+from cqels.flow.compile import Compiler, Pipeline
+from cqels.flow.obstacles import times_matter
+from cqels.flow.ordering import orders_matter
+from cqels.flow.places import places_of
+from cqels.flow.times import tell_times
+from cqels.io import Result
+from cqels.kernels import dictionary as dictionary_kernels
+from cqels.kernels import machine
+from cqels.kernels.lore import tell
+from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
+from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.terms import ArenaDictionary
+from cqels.model.errors import QueryError
+from cqels.model.terms import Triple
+from cqels.plan import algebra
+from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
+from cqels.plan.rules import rewrite
+from cqels.store.dataset import Store
+from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
+
+DICTIONARY_ROOT, MEMO_ROOT = ROOTS, ROOTS + 1
+_LEAST_RELEASE = 1 << 16
+"""Terms that a dictionary has at least before those that nothing refers to are looked for."""
+
+
+@dataclass(eq=False)
+class Running:
+    """A query that runs: its pipeline, and what it has sent and nobody has taken yet."""
+
+    query: Query
+    name: str
+    pipeline: Pipeline
+    answers: Answers
+    terms: Terms
+    plan: Plan
+    """As it was compiled."""
+    streams: frozenset[int]
+    """The numbers of the streams that it reads."""
+    graphs: frozenset[GraphName | AnyGraph]
+    functions: list[tuple[int, Function]]
+    """The functions that its programs call, by their numbers."""
+    output: int | None = None
+    """The number of the stream that it makes."""
+    raw: list[Words] = field(default_factory=list)
+    """What the machine sent, rows of words; made into results when they are taken."""
+
+    ready: list[Result] = field(default_factory=list)
+
+    def make(self) -> list[Result]:
+        """Make results of what the machine sent since the last time."""
+        if not self.raw:
+            return []
+        rows = self.raw[0] if len(self.raw) == 1 else np.concatenate(self.raw)
+        self.raw = []
+        made = list(self.answers.results_of(rows, self.terms))
+        self.ready += made
+        return made
+
+    def take(self) -> list[Result]:
+        """The results sent and not yet taken."""
+        self.make()
+        taken, self.ready = self.ready, []
+        return taken
+
+
+class Core:
+    """Runs queries over the streams it is told of, each element in its turn."""
+
+    def __init__(self, store: Store, arena: Arena, *, start: int = 0) -> None:
+        self.store = store
+        self.arena = arena
+        self.dictionary = ArenaDictionary(arena)
+        self.calls = Calls(self.dictionary)
+        arena.words[DICTIONARY_ROOT], arena.words[MEMO_ROOT] = self.dictionary.place, self.calls.memo
+        self.terms = Terms(self.dictionary)
+        self.start = start
+        self.number = 0
+        """Of the next element, in order of arrival over all streams."""
+        self.last: int | None = None
+        """The time of the last event."""
+        self.streams: dict[str, int] = {}
+        """The streams that there are, with their numbers."""
+        self.gone: dict[str, int] = {}
+        """Streams whose queries were dropped."""
+        self.running: list[Running] = []
+        self.released = 0
+        self._release_at = _LEAST_RELEASE
+        self._steps = machine.Steps()
+        self._tables = Tables(arena, store, self.terms)
+        self._recomputation = Recomputation(self.dictionary, store)
+        self.block = (0, 0)
+        """Place and words of the block that elements are written to."""
+
+    # ------------------------------------------------------------ streams and queries
+
+    def add_stream(self, iri: str) -> int:
+        if iri not in self.streams:
+            self.streams[iri] = self.gone.pop(iri, len(self.streams) + len(self.gone))
+        return self.streams[iri]
+
+    def register(self, query: Query, name: str) -> Running:
+        """Add a query. It sees the elements that come from now on."""
+        output = name if query.form == "construct" and ":" in name else None
+        self._check_streams(query, output)
+        for each in self.running:
+            if each.output is not None:
+                each.make()  # what has been made so far is not for this query
+        running = self.compiled(query, name, dict(self.streams))
+        if self.last is not None:
+            self.arena.words[running.pipeline.place + machine.LAST] = self.last
+        for table in running.pipeline.tables:
+            self._tables.refresh(running.query, table)
+        if output is not None:
+            running.output = self.add_stream(output)
+        self.running.append(running)
+        return running
+
+    def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
+        """A query in the arena, as one that was registered when there were these streams."""
+        published = query.policy == "cqels-1"
+        if published:
+            query = replace(query, plan=transform_plan(query.plan, without_slide))
+        plan = rewrite(query).plan
+        whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
+        fresh = times_matter(plan) or orders_matter(plan, whole=whole)
+        closing = machine.CLOSING if query.policy == "window-close" else 0
+        always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
+        apart = machine.EXPIRY_APART if published else 0
+        self.calls.asked = []
+        compiler = Compiler(self.arena, self.calls, streams, fresh, bool(always), name)
+        pipeline = compiler.pipeline(query, plan, whole=whole, flags=closing | always | apart)
+        for kind in (*(kind for kind, _ in compiler.operators), *([machine.LISTING] if whole else [])):
+            self._steps.need(kind)
+        return Running(
+            query,
+            name,
+            pipeline,
+            (PublishedAnswers if published else Answers)(query, name, pipeline.columns),
+            self.terms,
+            plan,
+            frozenset(number for iri, number in streams.items() if _reads(query, iri)),
+            graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
+            self.calls.asked,
+        )
+
+    def drop(self, running: Running) -> None:
+        """Forget a query, and give its memory back."""
+        self.running.remove(running)
+        if running.output is not None:
+            self.gone[running.name] = self.streams.pop(running.name)
+        used = {number for each in self.running for number, _ in each.functions}
+        self.calls.drop(number for number, _ in running.functions if number not in used)
+        give_back(self.arena, self.dictionary, self._roots())
+
+    def _roots(self) -> list[int]:
+        """The places that all memory in use is reached from."""
+        fixed = [int(word) for word in self.arena.words[ROOTS:FREE]]
+        pipelines = [place for each in self.running for place in places_of(each.pipeline)]
+        return [*fixed, self.block[0], *pipelines]
+
+    def readers(self, running: Running) -> list[Running]:
+        """The queries that read what a query makes."""
+        return [each for each in self.running if running.output in each.streams]
+
+    def named_readers(self, running: Running) -> list[Running]:
+        """Those of them that name it."""
+        return [
+            each
+            for each in self.readers(running)
+            if any(source.stream == NamedNode(running.name) for source in sources_of(each.query))
+        ]
+
+    def _check_streams(self, query: Query, output: str | None) -> None:
+        if output is not None and output in self.streams:
+            raise QueryError(f"there is a stream <{output}> already", hint="register the query under another name")
+        for source in sources_of(query):
+            if not isinstance(source.stream, NamedNode):
+                continue
+            if source.stream.value == output:
+                raise QueryError("the query reads the stream that it makes", span=source.span)
+            if source.stream.value not in self.streams:
+                known = ", ".join(f"<{iri}>" for iri in self.streams)
+                raise QueryError(
+                    f"stream {source.stream} is not registered",
+                    span=source.span,
+                    hint=f"the streams are {known}" if known else "no stream is registered",
+                )
+
+        if output in self.gone and self._reaches(self.gone[output], query):
+            raise QueryError("the query would feed itself: what it makes is read by a query that it reads")
+
+    def _reaches(self, stream: int, query: Query) -> bool:
+        """What comes on a stream reaches a query, directly or through others."""
+        if any(_reads(query, iri) for iri, number in self.streams.items() if number == stream):
+            return True
+        made = [each.output for each in self.running if stream in each.streams and each.output is not None]
+        return any(self._reaches(each, query) for each in made)
+
+    # ------------------------------------------------------------ input
+
+    def proceed(self, batch: Batch) -> None:
+        """Elements and heartbeats, in order of time."""
+        if not len(batch):
+            return
+        linked = [each for each in self.running if each.output is not None or self._makers(each)]
+        alone = [each for each in self.running if each not in linked]
+        if not any(self.readers(each) for each in linked):
+            linked, alone = [], self.running
+        if alone:
+            numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
+            block = self._block(batch, numbers)
+            for running in alone:
+                self._run(running, block)
+        if linked:
+            self._chained(linked, batch)
+        else:
+            self.number += int((batch.streams >= 0).sum())
+        self.last = int(batch.times[-1])
+        self.arena.trim()
+        if len(self.dictionary) > self._release_at:
+            self.collect()
+
+    def changed(self, graphs: set[NamedNode | None]) -> None:
+        """The dataset has changed: the queries that read these graphs have a tick."""
+        made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
+        for running in list(self.running):
+            read = running.graphs
+            if not (read & graphs or (ANY in read and graphs - {None})):
+                continue
+            for table in running.pipeline.tables:
+                self._tables.refresh(running.query, table)
+            self._recomputation.changed(running.pipeline)
+            self.arena.words[running.pipeline.place + machine.PENDING] = 1
+            block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
+            self._run(running, block)
+            made.extend(self._made(running))
+        self._deliver(self.running, made)
+
+    def refresh(self) -> None:
+        """Bring all tables up to date with a dataset that may have changed unseen."""
+        for running in self.running:
+            moved = [self._tables.refresh(running.query, table) for table in running.pipeline.tables]
+            if any(moved):
+                self._recomputation.changed(running.pipeline)
+                self.arena.words[running.pipeline.place + machine.PENDING] = 1
+
+    # ------------------------------------------------------------ queries that feed others
+
+    def _makers(self, running: Running) -> list[Running]:
+        return [each for each in self.running if each.output in running.streams]
+
+    def _chained(self, linked: list[Running], batch: Batch) -> None:
+        """One event after the other: what a query makes of it arrives before the next one."""
+        made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
+        for place in range(len(batch)):
+            one = batch[place : place + 1]
+            time = int(one.times[0])
+            self._close_boundaries(linked, time)
+            self.last = time
+            if one.streams[0] >= 0:
+                self._arrive(linked, one, made)
+            else:
+                for running in linked:
+                    self._run(running, self._block(one, np.array([self.number])))
+                    made.extend(self._made(running))
+            self._deliver(linked, made)
+
+    def _arrive(self, linked: list[Running], one: Batch, made: deque[tuple[int, int, tuple[Triple, ...]]]) -> None:
+        block = self._block(one, np.array([self.number]))
+        self.number += 1
+        for running in linked:
+            self._run(running, block)
+            made.extend(self._made(running))
+
+    def _deliver(self, linked: list[Running], made: deque[tuple[int, int, tuple[Triple, ...]]]) -> None:
+        while made:
+            stream, time, triples = made.popleft()
+            readers = [each for each in linked if stream in each.streams]
+            one = Batch.of([(time, stream, [self.terms.encode_all(triple) for triple in triples])])
+            self._arrive(readers, one, made)
+
+    def _made(self, running: Running) -> Iterator[tuple[int, int, tuple[Triple, ...]]]:
+        """What a query has just made, if it is a stream; it is sent as well."""
+        if running.output is None:
+            return
+        for result in running.make():
+            if result.sign != "-" and not result.empty:
+                yield running.output, result.time, result.triples
+
+    def _close_boundaries(self, linked: list[Running], before: int) -> None:
+        """Every boundary that time passes is a tick, in the order of time, producers before consumers."""
+        if self.last is None:
+            return
+        passed = []
+        for place, running in enumerate(linked):
+            found: set[int] = set()
+            for slide in self._slides(running):
+                first = self.start + -((self.start - self.last) // slide) * slide
+                found.update(range(first, before, slide))
+            passed += [(boundary, self._depth(running), place) for boundary in found]
+        made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
+        for boundary, _, place in sorted(passed):
+            block = self._block(_event(boundary + 1, machine.ADVANCE), np.array([self.number]))
+            self._run(linked[place], block)
+            made.extend(self._made(linked[place]))
+            self._deliver(linked, made)
+
+    def _slides(self, running: Running) -> list[int]:
+        words, place = self.arena.words, running.pipeline.place
+        at = int(words[place + machine.SLIDES_AT])
+        return [int(words[at + 2 * number]) for number in range(int(words[place + machine.SLIDES]))]
+
+    def _depth(self, running: Running) -> int:
+        return 1 + max((self._depth(each) for each in self._makers(running)), default=0)
+
+    # ------------------------------------------------------------ the machine
+
+    def _block(self, batch: Batch, numbers: Words) -> int:
+        """Write a block of elements for the machine: its place, the same one for every block."""
+        count = len(batch)
+        words = machine.BLOCK_WORDS + machine.ELEMENT_WORDS * count + len(batch.triples)
+        place, room = self.block
+        if words > room:
+            if place:
+                give(self.arena.base, place, room)
+            room = 1 << max(words - 1, 1023).bit_length()
+            place = self.arena.take(room)
+            self.block = place, room
+        elements = place + machine.BLOCK_WORDS
+        triples = elements + machine.ELEMENT_WORDS * count
+        block = self.arena.array(place, words)
+        block[: machine.BLOCK_WORDS] = count, elements, triples, self.start
+        rows = block[machine.BLOCK_WORDS : triples - place].reshape(count, machine.ELEMENT_WORDS)
+        rows[:, 0], rows[:, 1], rows[:, 2] = batch.times, numbers, batch.streams
+        rows[:, 3] = np.cumsum(batch.counts) - batch.counts
+        rows[:, 4] = batch.counts
+        block[triples - place :] = batch.triples
+        return place
+
+    def _run(self, running: Running, block: int) -> None:
+        words, pipeline = self.arena.words, running.pipeline
+        words[pipeline.place + machine.NEXT] = 0
+        while (status := machine.run(self.arena.base, pipeline.place, block, self._steps.address)) != DONE:
+            if status == FULL:
+                raise MemoryError("the arena is full")
+            number = int(words[pipeline.place + machine.AT])
+            if number == 0:  # the windows come before all operators
+                tell_times(self.dictionary, pipeline.place)
+            elif number in pipeline.groups:
+                from cqels.kernels.folds import serve
+
+                serve(self.dictionary, pipeline.groups[number])
+            elif number in pipeline.recomputed:
+                self._recomputation.serve(pipeline, pipeline.recomputed[number], running.name)
+            elif number in pipeline.programs:
+                self.calls.answer(pipeline.programs[number])
+            else:  # an operator that orders
+                tell(self.dictionary, pipeline.terms)
+        queue = int(words[pipeline.place + machine.RESULTS])
+        if count := int(words[queue + COUNT]):
+            width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
+            running.raw.append(words[data : data + count * width].reshape(count, width).copy())
+            clear(self.arena.base, queue)
+
+    # ------------------------------------------------------------ memory
+
+    def collect(self, held: Iterable[Words] = ()) -> int:
+        """Forget the terms that nothing refers to: how many. `held` are words outside the arena that do.
+
+        Whatever word of the arena could be the number of a term is taken for one: nothing in use is ever forgotten,
+        and what is kept in vain is bounded by the size of the arena.
+        """
+        base, place, words = self.arena.base, self.dictionary.place, self.arena.words
+        self.calls.forget()
+        self.terms.forget()
+        for running in self.running:
+            if running.pipeline.terms:
+                from cqels.kernels.sorting import forget_lore
+
+                forget_lore(base, running.pipeline.terms)
+        if not dictionary_kernels.clear_marks(base, place):
+            raise MemoryError("the arena is full")
+        own = sorted(
+            (int(words[place + at]), int(words[place + size]) * scale)
+            for at, size, scale in (
+                (dictionary_kernels.ENTRIES, dictionary_kernels.ENTRY_ROOM, dictionary_kernels.ENTRY_WORDS),
+                (dictionary_kernels.TABLE, dictionary_kernels.SLOTS, 1),
+                (dictionary_kernels.MARKS, dictionary_kernels.MARK_WORDS, 1),
+            )
+        )
+        at = FIRST
+        for start, size in [*own, (self.arena.used, 0)]:
+            dictionary_kernels.mark_column(base, place, at, max(start - at, 0), 1)
+            at = start + size
+        for outside in (*held, *(rows for running in self.running for rows in running.raw)):
+            flat = np.ascontiguousarray(outside, np.int64).reshape(-1)
+            dictionary_kernels.mark_column(base, place, (flat.ctypes.data - base) // 8, len(flat), 1)
+        gone = int(dictionary_kernels.sweep(base, place))
+        self.released += gone
+        self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
+        return gone
+
+
+def sources_of(query: Query) -> list[Source]:
+    """The streams with their windows that a query reads."""
+    return [source for node in walk_plan(query.plan) if isinstance(node, algebra.Stream) for source in node.sources]
+
+
+def _reads(query: Query, iri: str) -> bool:
+    return any(not isinstance(source.stream, NamedNode) or source.stream.value == iri for source in sources_of(query))
+
+
+def _event(time: int, kind: int) -> Batch:
+    return Batch.of([(time, kind, ())])

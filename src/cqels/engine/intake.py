@@ -1,0 +1,172 @@
+"""What users push: texts, triples, blocks of either, lines that carry their times; all become batches of words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import numpy as np
+from pyoxigraph import RdfFormat, parse
+from pyoxigraph import Triple as OxigraphTriple
+
+from cqels.engine.batch import Batch, Words
+from cqels.engine.terms import Terms
+from cqels.io.ntriples import parse_timed_line
+from cqels.kernels.terms import Block, tokenize
+from cqels.kernels.tokenizer import EMPTY, TIMED, TRIPLE
+from cqels.model.errors import CqelsError, DataError
+from cqels.model.terms import Term, Triple
+from cqels.model.time import parse_time, unit_nanoseconds
+
+Text: TypeAlias = str | bytes
+Triples: TypeAlias = Iterable[OxigraphTriple | tuple[Term, Term, Term]]
+Data: TypeAlias = Text | Triples
+Time: TypeAlias = datetime | int | str
+
+
+class Intake:
+    """Encodes what comes in."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+
+    def one(self, stream: int, data: Data, time: Time) -> Batch:
+        """One element."""
+        words = self._words(data)
+        if not words:
+            raise DataError("an element has at least one triple")
+        return _batch([_nanoseconds(time)], stream, [len(words) // 3], words)
+
+    def several(self, stream: int, data: Sequence[Data], times: Sequence[Time]) -> Batch:
+        """A block of elements, each with its time."""
+        if len(data) != len(times):
+            raise CqelsError(f"there are {len(data)} elements and {len(times)} times")
+        moments = [_nanoseconds(time) for time in times]
+        if all(isinstance(each, str | bytes) for each in data):
+            texts = [_bytes(each) for each in data]  # type: ignore[arg-type]
+            counts, words = self._texts(texts)
+        else:
+            parts = [self._words(each) for each in data]
+            counts = [len(part) // 3 for part in parts]
+            words = [word for part in parts for word in part]
+        if 0 in counts:
+            raise DataError(f"element {counts.index(0) + 1} of the block has no triple")
+        return _batch(moments, stream, counts, words)
+
+    def lines(
+        self,
+        stream: int,
+        data: bytes,
+        *,
+        unit: str = "ms",
+        scope: str = "",
+        final: bool = True,
+        reject: Callable[[int, str, str], None],
+    ) -> tuple[Batch, int, int]:
+        """Timed N-Triples, each line an element: the batch, the bytes that were read, and the lines.
+
+        What is no such line goes to `reject`: its number from 0, the reason, the line.
+        """
+        size = unit_nanoseconds(unit)
+        assert size is not None
+        block = tokenize(self._terms.dictionary, data, unit=size, scope=scope, final=final)
+        kinds = block.kind
+        if np.all(kinds == TIMED):
+            batch = Batch(
+                block.fourth.copy(),
+                np.full(len(block), stream, np.int64),
+                np.ones(len(block), np.int64),
+                np.ascontiguousarray(block.records[:, :3]).reshape(-1),
+            )
+            return batch, block.end, len(block)
+        parts = []
+        start = 0
+        for place in np.flatnonzero(kinds != TIMED).tolist():
+            parts.append(_timed(block, stream, start, place))
+            start = place + 1
+            if kinds[place] != EMPTY:
+                parts.append(self._odd(block, stream, place, unit, scope, reject))
+        parts.append(_timed(block, stream, start, len(block)))
+        return Batch.concatenate(parts), block.end, len(block)
+
+    def _odd(
+        self, block: Block, stream: int, place: int, unit: str, scope: str, reject: Callable[[int, str, str], None]
+    ) -> Batch:
+        """A line that the tokenizer did not take for one with a time."""
+        line = block.line(place).decode("utf-8", "surrogateescape")
+        try:
+            found = parse_timed_line(line, unit, scope)
+        except ValueError as error:
+            reject(place, str(error), line)
+            return Batch.empty()
+        return Batch.empty() if found is None else self.triples(stream, *found)
+
+    def triples(self, stream: int, time: int, triples: Sequence[Triple]) -> Batch:
+        """One element of terms."""
+        words = [word for triple in triples for word in self._terms.encode_all(triple)]
+        return _batch([time], stream, [len(triples)], words)
+
+    def _words(self, data: Data) -> list[int]:
+        return self._text(_bytes(data)) if isinstance(data, str | bytes) else self._triples(data)
+
+    def _triples(self, data: Triples) -> list[int]:
+        encode = self._terms.encode
+        found: list[int] = []
+        for triple in data:
+            subject, predicate, value = triple
+            found += (encode(subject), encode(predicate), encode(value))
+        return found
+
+    def _texts(self, texts: list[bytes]) -> tuple[list[int], list[int] | Words]:
+        """All texts at once where each is plain N-Triples, else one by one."""
+        lines = [text.count(b"\n") + 1 for text in texts]
+        block = tokenize(self._terms.dictionary, b"\n".join(texts) + b"\n")
+        kinds = block.kind
+        if len(block) == sum(lines) and np.all((kinds == TRIPLE) | (kinds == EMPTY)):
+            full = kinds == TRIPLE
+            owners = np.repeat(np.arange(len(texts)), lines)
+            counts = np.bincount(owners[full], minlength=len(texts))
+            return counts.tolist(), np.ascontiguousarray(block.records[full, :3]).reshape(-1)
+        parts = [self._text(text) for text in texts]
+        return [len(part) // 3 for part in parts], [word for part in parts for word in part]
+
+    def _text(self, text: bytes) -> list[int]:
+        """The words of N-Triples or Turtle."""
+        try:
+            quads = list(parse(text, RdfFormat.TURTLE))
+        except SyntaxError as error:
+            raise DataError(f"the data is neither N-Triples nor Turtle: {error}") from None
+        return self._triples((quad.subject, quad.predicate, quad.object) for quad in quads)
+
+
+def _timed(block: Block, stream: int, start: int, end: int) -> Batch:
+    if start == end:
+        return Batch.empty()
+    records = block.records[start:end]
+    return Batch(
+        block.fourth[start:end].copy(),
+        np.full(end - start, stream, np.int64),
+        np.ones(end - start, np.int64),
+        np.ascontiguousarray(records[:, :3]).reshape(-1),
+    )
+
+
+def _batch(times: list[int], stream: int, counts: Sequence[int], words: Sequence[int] | Words) -> Batch:
+    return Batch(
+        np.array(times, np.int64),
+        np.full(len(times), stream, np.int64),
+        np.array(counts, np.int64),
+        np.asarray(words, np.int64),
+    )
+
+
+def _bytes(text: Text) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _nanoseconds(time: Time) -> int:
+    try:
+        return parse_time(time)
+    except ValueError as error:
+        raise CqelsError(str(error), hint="a time is a datetime, nanoseconds, or a text such as '4s'") from None

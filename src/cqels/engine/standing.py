@@ -1,0 +1,96 @@
+"""A registered query as its user sees it: results one by one, by a callback, or as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from cqels.engine.core import Running
+from cqels.io import Result
+from cqels.plan.algebra import Query
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+    from cqels.engine.engine import Engine
+
+
+class StandingQuery:
+    """A query that runs in an engine. Results are kept until they are taken."""
+
+    def __init__(self, engine: Engine, running: Running, callback: Callable[[Result], None] | None) -> None:
+        self.running = running
+        self._engine = engine
+        self._callback = callback
+
+    def __repr__(self) -> str:
+        return f"<query {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.running.name
+
+    @property
+    def query(self) -> Query:
+        """The plan of the query, as it was registered."""
+        return self.running.query
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns of a result, in order."""
+        return self.running.query.variables
+
+    def take(self) -> list[Result]:
+        """What has been sent and not yet taken."""
+        return self.running.take()
+
+    def results(self) -> Iterator[Result]:
+        """What has been sent and not yet taken, one by one."""
+        yield from self.take()
+
+    def on_result(self, callback: Callable[[Result], None] | None) -> None:
+        """Give each result to a function as it comes, instead of keeping it; None keeps them again."""
+        self._callback = callback
+
+    def tell(self) -> None:
+        if self._callback is not None:
+            for result in self.take():
+                self._callback(result)
+
+    def drop(self) -> None:
+        """Stop the query."""
+        self._engine.drop(self)
+
+    def explain(self, format: str = "text") -> str:
+        """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken."""
+        from cqels.engine.analysis import analysed
+
+        return analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+
+    # ------------------------------------------------------------ tables
+
+    def arrow(self) -> pyarrow.Table:
+        """What has been sent and not yet taken as an Arrow table: time, tick, sign and a column for each variable.
+
+        Numbers, truth values and dateTimes have Arrow's types where a whole column has one; other terms are their
+        IRIs or lexical forms.
+        """
+        from cqels.engine.columns import table_of
+
+        return table_of(self.running.query, self.take())
+
+    def pandas(self) -> pandas.DataFrame:
+        """`arrow()` for pandas."""
+        return self.arrow().to_pandas()
+
+    def polars(self) -> polars.DataFrame:
+        """`arrow()` for polars."""
+        try:
+            import polars
+        except ImportError:
+            from cqels.model.errors import CqelsError
+
+            raise CqelsError("polars is not installed", hint="pip install 'cqels[polars]'") from None
+        return polars.from_arrow(self.arrow())

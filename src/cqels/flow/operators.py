@@ -1,0 +1,193 @@
+"""Operators in the arena, one method for each kind: rows in queues, columns with the names of variables, no plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cqels.flow.calls import Calls
+from cqels.flow.expressions import Given, compile_expression
+from cqels.flow.stages import JoinTrace, Stage
+from cqels.kernels import machine
+from cqels.kernels.buffers import make_bag
+from cqels.kernels.distinct import make_distinct
+from cqels.kernels.join import MOST_INPUTS, Input, make_join
+from cqels.kernels.memory import Arena
+from cqels.kernels.negation import LEFT_JOIN, make_negation
+from cqels.kernels.rows import COLUMNS, make_queue
+from cqels.kernels.select import make_select
+from cqels.kernels.union import make_copied, make_project, make_union
+from cqels.lang.expressions import Constant, Expression
+from cqels.model.terms import Term
+
+
+@dataclass
+class Operators:
+    """The operators of one query, in an order in which each comes after those it reads from."""
+
+    arena: Arena
+    calls: Calls
+    streams: dict[str, int]
+    fresh: bool
+    keep_all: bool
+    seed: str
+    operators: list[tuple[int, int]] = field(default_factory=list)
+    programs: dict[int, int] = field(default_factory=dict)
+    queues: list[int] = field(default_factory=list)
+    joins: list[JoinTrace] = field(default_factory=list)
+    computed: frozenset[str] = frozenset()
+    events: bool = False
+    """Every occurrence of a triple is an event of its own: below a Sequence."""
+    spans: bool = False
+    """The time of a solution's oldest element matters."""
+    _terms: int = 0
+
+    def joined(self, inputs: list[Stage], timing: int = 0) -> Stage:
+        """A join; of two inputs, rows whose times are in SEQ or EQUALS alone if `timing` says so."""
+        if len(inputs) == 1:
+            return inputs[0]
+        if len(inputs) > MOST_INPUTS:
+            head = self.joined(inputs[: MOST_INPUTS - 1])
+            return self.joined([head, *inputs[MOST_INPUTS - 1 :]])
+        names = tuple(dict.fromkeys(name for each in inputs for name in each.columns))
+        out = self.queue(len(names))
+        made = [
+            Input(
+                make_bag(self.arena, len(each.columns)),
+                tuple(names.index(name) for name in each.columns),
+                each.queue,
+                frozenset(place for place, name in enumerate(each.columns) if name in each.nullable),
+            )
+            for each in inputs
+        ]
+        place = make_join(self.arena, out, made, timing=timing)
+        self.add(machine.JOIN, place)
+        self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs)))
+        bound = {name for each in inputs for name in each.columns if name not in each.nullable}
+        return Stage(out, names, frozenset(names) - bound)
+
+    def negation(self, mode: int, left: Stage, right: Stage, *, exact: bool = False, timing: int = 0) -> Stage:
+        """OPTIONAL, MINUS, EXISTS and NOT EXISTS; `exact` lets an unbound column match only an unbound one."""
+        added = tuple(name for name in right.columns if name not in left.columns)
+        names = left.columns + added
+        out = self.queue(len(names) if mode == LEFT_JOIN else len(left.columns))
+        place = make_negation(
+            self.arena,
+            mode,
+            out,
+            left.queue,
+            right.queue,
+            [names.index(name) for name in right.columns],
+            left_nullable=[place for place, name in enumerate(left.columns) if name in left.nullable],
+            right_nullable=[place for place, name in enumerate(right.columns) if name in right.nullable],
+            exact=exact,
+            timing=timing,
+        )
+        self.add(machine.NEGATION, place)
+        if mode == LEFT_JOIN:
+            return Stage(out, names, left.nullable | frozenset(added))
+        return replace(left, queue=out)
+
+    def distinct(self, source: Stage) -> Stage:
+        out = self.queue(len(source.columns))
+        place = make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans)
+        self.add(machine.DISTINCT, place)
+        return replace(source, queue=out)
+
+    def once(self, source: Stage, *, fresh: bool) -> Stage:
+        """Each row once, with the stamps of its newest occurrence, or with none."""
+        out = self.queue(len(source.columns))
+        self.add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=fresh))
+        return replace(source, queue=out)
+
+    def united(self, branches: list[Stage]) -> Stage:
+        names = tuple(dict.fromkeys(name for each in branches for name in each.columns))
+        out = self.queue(len(names))
+        made = [(each.queue, [names.index(name) for name in each.columns]) for each in branches]
+        self.add(machine.UNION, make_union(self.arena, out, made))
+        certain = frozenset.intersection(*(frozenset(each.columns) - each.nullable for each in branches))
+        return Stage(out, names, frozenset(names) - certain)
+
+    def projected(self, source: Stage, names: Sequence[str]) -> Stage:
+        if tuple(names) == source.columns:
+            return source
+        return self.renamed(source, [(name, name) for name in names])
+
+    def renamed(self, source: Stage, names: Sequence[tuple[str, str]]) -> Stage:
+        """Columns by their names before and after; one that is not there is never bound."""
+        out = self.queue(len(names))
+        places = [source.columns.index(name) if name in source.columns else -1 for name, _ in names]
+        self.add(machine.UNION, make_project(self.arena, out, source.queue, places))
+        nullable = {new for old, new in names if old not in source.columns or old in source.nullable}
+        return Stage(out, tuple(new for _, new in names), frozenset(nullable))
+
+    def noted(self, source: Stage, stamps: Mapping[str, int]) -> Stage:
+        """The rows with further columns that note what their stamps are now: names to words of a row."""
+        names = (*source.columns, *stamps)
+        out = self.queue(len(names))
+        places = [*range(COLUMNS, COLUMNS + len(source.columns)), *stamps.values()]
+        self.add(machine.UNION, make_copied(self.arena, out, source.queue, places))
+        return Stage(out, names, source.nullable)
+
+    def selected(self, source: Stage, condition: Expression, given: Mapping[Given, int] | None = None) -> Stage:
+        """The rows for which a condition holds; `given` are the columns of the answers to EXISTS."""
+        out = self.queue(len(source.columns))
+        self._select(machine.FILTER, source, out, condition, 0, given)
+        return replace(source, queue=out)
+
+    def extended(
+        self, source: Stage, name: str, expression: Expression, given: Mapping[Given, int] | None = None
+    ) -> Stage:
+        out = self.queue(len(source.columns) + 1)
+        self._select(machine.EXTEND, source, out, expression, len(source.columns), given)
+        return Stage(out, (*source.columns, name), source.nullable | {name})
+
+    def tagged(self, source: Stage, name: str, term: Term) -> Stage:
+        """The rows with the same term in a further column."""
+        stage = self.extended(source, name, Constant(term))
+        return replace(stage, nullable=source.nullable)
+
+    def _select(
+        self,
+        kind: int,
+        source: Stage,
+        out: int,
+        expression: Expression,
+        column: int,
+        given: Mapping[Given, int] | None,
+    ) -> None:
+        columns = {name: place for place, name in enumerate(source.columns)}
+        identity = [name for name in source.columns if name not in self.computed and not name.startswith("_:")]
+        program = compile_expression(expression, columns, self.calls, given=given, seed=self.seed, identity=identity)
+        place = make_select(self.arena.base, source.queue, out, program, self.calls.dictionary.place, column)
+        self.add(kind, self.taken(place))
+        self.programs[len(self.operators)] = program
+
+    @property
+    def terms(self) -> int:
+        """The place where the order of terms is known."""
+        if self._terms == 0:
+            from cqels.kernels.lore import make_terms
+
+            self._terms = make_terms(self.arena, self.calls.dictionary.place)
+        return self._terms
+
+    # ------------------------------------------------------------ memory
+
+    def queue(self, columns: int) -> int:
+        queue = self.taken(make_queue(self.arena.base, columns))
+        self.queues.append(queue)
+        return queue
+
+    def add(self, kind: int, place: int) -> None:
+        self.operators.append((kind, place))
+
+    def words(self, words: Sequence[int]) -> int:
+        place = self.arena.take(max(len(words), 1))
+        self.arena.words[place : place + len(words)] = words
+        return place
+
+    def taken(self, place: int) -> int:
+        if place == 0:
+            raise MemoryError("the arena is full")
+        return int(place)

@@ -1,0 +1,155 @@
+"""What the compiler makes of a plan: stages in the arena, the parts that Python feeds, and the pipeline of a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pyoxigraph import NamedNode
+
+from cqels.kernels.memory import Arena
+from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, add_rows
+from cqels.lang.syntax import Range
+from cqels.plan.algebra import Plan, Query, Source, Triple
+
+RANK = "_:.key rank"
+"""The column that has the place of a solution in the order of its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What an operator gives: a queue of rows, the variables of its columns, and which of them may be unbound."""
+
+    queue: int
+    columns: tuple[str, ...]
+    nullable: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeGraph(Plan):
+    """All triples of a graph of the dataset, whatever the query's FROM says: what is merged into a window."""
+
+    name: NamedNode
+
+
+@dataclass(slots=True)
+class Table:
+    """A static part: where its rows go, and a block with the words of the rows that are there now."""
+
+    plan: Plan
+    stage: Stage
+    place: int = 0
+    room: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A window that is kept for Python: its place and, where the query's window slides, the number of the slide.
+
+    `told` is the place of a word that tells what was in it the last time, for a window over times that elements tell.
+    """
+
+    place: int
+    slide: int
+    told: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """A part of a plan that Python computes anew at each tick that changes what it reads, and the reason."""
+
+    plan: Plan
+    reason: str
+    place: int
+    """Of the operator."""
+    stage: Stage
+    before: int
+    """Place of a queue with the rows of the last time."""
+    windows: dict[Source, Kept]
+    ranked: bool = False
+    """A last column has the place of each solution in the order of the plan."""
+    events: bool = False
+    """Every occurrence of a triple is an event of its own."""
+
+    @property
+    def timed(self) -> list[tuple[Source, Kept]]:
+        """The windows over times that elements tell."""
+        return [(source, kept) for source, kept in self.windows.items() if tells_time(source)]
+
+
+def tells_time(source: Source) -> bool:
+    return isinstance(source.window, Range) and source.window.time is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Where a node of the plan is in the arena: the queue of its rows, its operators and windows, with those below."""
+
+    plan: Plan
+    queue: int
+    operators: tuple[int, ...]
+    """Places."""
+    windows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTrace:
+    """A multiway join: its place, the queue it writes, and the queues it reads in their order."""
+
+    place: int
+    queue: int
+    inputs: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """A query in the arena: the place of its program, what Python has to know of it, and the parts that are tables."""
+
+    place: int
+    query: Query
+    columns: tuple[str, ...]
+    tables: list[Table]
+    programs: dict[int, int]
+    """Number of an operator (counted from 1) to the place of its expression's program."""
+    groups: dict[int, int]
+    """Number of a GROUP BY operator to its place."""
+    recomputed: dict[int, Recomputed]
+    """Number of an operator to the part of the plan that it stands for."""
+    computed: frozenset[str]
+    """The variables that the query computes: draws do not depend on them."""
+    fresh: bool
+    traces: list[Trace]
+    joins: list[JoinTrace]
+    matches: dict[int, Triple]
+    """Queue of a pattern's mappings to the pattern."""
+    streams: tuple[str, ...]
+    """The streams that there were when it was registered: those that a variable ranges over."""
+    terms: int
+    """Where the order of terms is known, 0 if the query does not need it."""
+
+    @property
+    def reasons(self) -> list[tuple[Plan, str]]:
+        """The parts that are computed anew at each tick, and why."""
+        return [(each.plan, each.reason) for each in self.recomputed.values()]
+
+
+def put_row(arena: Arena, queue: int, words: tuple[int, ...]) -> None:
+    """Put a row with its weight and stamps into a queue."""
+    place = int(add_row(arena.base, queue))
+    if place == 0:
+        raise MemoryError("the arena is full")
+    arena.words[place : place + len(words)] = words
+
+
+def put_rows(arena: Arena, queue: int, rows: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> None:
+    """Put rows that came from no element into a queue."""
+    count = len(rows)
+    first = int(add_rows(arena.base, queue, count))
+    if first == 0:
+        raise MemoryError("the arena is full")
+    width = COLUMNS + rows.shape[1]
+    block = arena.array(first, count * width).reshape(count, width)
+    block[:, WEIGHT], block[:, TIME], block[:, NUMBER], block[:, OLDEST] = weights, NEVER, -1, ALWAYS
+    block[:, COLUMNS:] = rows

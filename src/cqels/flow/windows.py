@@ -1,0 +1,160 @@
+"""The windows of a query in the arena: graphs of streams as queues of changed triples, and what reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyoxigraph import NamedNode
+
+from cqels.flow.operators import Operators
+from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
+from cqels.kernels import machine, window
+from cqels.kernels.negation import ANTI_JOIN
+from cqels.kernels.told import make_told
+from cqels.lang.expressions import Var
+from cqels.lang.syntax import All, Count, Now, Range, Window
+from cqels.plan import algebra
+from cqels.plan.algebra import Plan, Source
+
+_TRIPLE = ("subject", "predicate", "object")
+
+
+@dataclass
+class Windows(Operators):
+    """The windows of one query, and the tables that are merged into them."""
+
+    windows: list[tuple[int, int, int]] = field(default_factory=list)
+    slides: list[int] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    matches: dict[int, algebra.Triple] = field(default_factory=dict)
+    """Queue of a pattern's mappings to the pattern."""
+    patterns: dict[int, list[int]] = field(default_factory=dict)
+    """Place of a window to the patterns that read it."""
+    _readers: dict[int, list[int]] = field(default_factory=dict)
+    """Queue of a graph to the list of its patterns, which the windows merged into it share."""
+    _merged: dict[int, tuple[tuple[Source, ...], tuple[NamedNode, ...]]] = field(default_factory=dict)
+    """Queue of a graph to what is merged into it."""
+
+    def graph(self, sources: tuple[Source, ...], graphs: tuple[NamedNode, ...]) -> int:
+        """The queue of the changes of a merged graph: a triple that several bring is there once, the newest of them.
+
+        Where events are told apart it is there once for each element that brought it.
+        """
+        readers: list[int] = []
+        windows = [Stage(self._window(source, readers), _TRIPLE) for source in sources]
+        tables = [self.table(WholeGraph(name), _TRIPLE) for name in graphs]
+        whole = windows[0] if len(windows) == 1 else self.united(windows)
+        if self.events and tables:
+            never_came = self.negation(ANTI_JOIN, self.once(self.united(tables), fresh=False), whole)
+            whole = self.united([whole, never_came])
+        elif len(windows) + len(tables) > 1 and not self.events:
+            whole = self.once(self.united([*windows, *tables]), fresh=self.fresh)
+        self._readers[whole.queue] = readers
+        self._merged[whole.queue] = sources, graphs
+        return whole.queue
+
+    def eventful(self, graph: int) -> int:
+        """The same graph, where every occurrence of a triple is an event of its own."""
+        return self.graph(*self._merged[graph])
+
+    def calm(self, graph: int) -> int:
+        """The same graph, where a triple is there once, as new as its newest occurrence."""
+        if not self.events:
+            return graph
+        queue = self.once(Stage(graph, _TRIPLE), fresh=True).queue
+        self._readers[queue], self._merged[queue] = self._readers[graph], self._merged[graph]
+        return queue
+
+    def kept(self, source: Source) -> Kept:
+        """A window with all its triples, to be read by Python."""
+        told = self.words([0]) if tells_time(source) else 0
+        place, slide = self._make(source, self.queue(3), window.OWN_TIME if told else 0)
+        return Kept(place, slide, told)
+
+    def table(self, plan: Plan, names: tuple[str, ...], nullable: frozenset[str] = frozenset()) -> Stage:
+        """A queue that Python feeds with the changes of a static part."""
+        stage = Stage(self.queue(len(names)), names, nullable)
+        self.tables.append(Table(plan, stage))
+        return stage
+
+    def matched(self, triple: algebra.Triple, graph: int) -> Stage:
+        """The mappings of a triple pattern over a graph's queue, or over any queue of three columns."""
+        nodes = (triple.subject, triple.predicate, triple.object)
+        names = tuple(dict.fromkeys(node.name for node in nodes if isinstance(node, Var)))
+        words: list[int] = []
+        for position, node in enumerate(nodes):
+            if isinstance(node, Var):
+                first = next(place for place, other in enumerate(nodes) if other == node)
+                words += [0, first, names.index(node.name) if first == position else -1]
+            else:
+                words += [self.calls.word_of(node), position, -1]
+        pattern = self.words(words)
+        if graph in self._readers:
+            self._readers[graph].append(pattern)
+        out = self.queue(len(names))
+        self.add(machine.MATCH, self.words([graph, pattern, out]))
+        self.matches[out] = triple
+        return Stage(out, names)
+
+    def _window(self, source: Source, readers: list[int]) -> int:
+        queue = self.queue(3)
+        flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
+        match source.window:
+            case Range(width=width, slide=slide, time=predicate) if predicate is not None:
+                word = self.calls.word_of(predicate)
+                made = make_told(self.arena.base, width, int(slide is not None), flags, queue, word)
+                place = self.taken(made)
+                self._open(source, place, slide)
+            case _:
+                place, _ = self._make(source, queue, flags)
+        self.patterns[place] = readers
+        return queue
+
+    def _make(self, source: Source, queue: int, flags: int) -> tuple[int, int]:
+        """A new window, and the number of its slide or -1."""
+        kind, width, slide = _shape(source.window)
+        place = self.taken(window.make_window(self.arena.base, kind, width, flags, queue))
+        return place, self._open(source, place, slide)
+
+    def _open(self, source: Source, place: int, slide: int | None) -> int:
+        """Let a window read its streams: the number of its slide or -1."""
+        number = -1
+        if slide is not None:
+            if slide not in self.slides:
+                self.slides.append(slide)
+            number = self.slides.index(slide)
+        assert isinstance(source.stream, NamedNode | None)
+        for iri, stream in self.streams.items():
+            if source.stream is None or source.stream.value == iri:
+                self.windows.append((stream, place, number))
+        return number
+
+    def keep_matching(self) -> None:
+        """Tell each window which patterns read it: a triple that none of them matches is not kept."""
+        for place, patterns in self.patterns.items():
+            if patterns:
+                words = np.concatenate([self.arena.array(each, window.PATTERN_WORDS) for each in patterns])
+                self.arena.words[place + window.PATTERNS] = self.words([int(word) for word in words])
+                self.arena.words[place + window.PATTERN_COUNT] = len(patterns)
+
+
+def _shape(chosen: Window) -> tuple[int, int, int | None]:
+    """The kind, the width and the slide. What Python chooses from is a window of everything."""
+    match chosen:
+        case Now():
+            return window.NOW, 0, None
+        case Range(slide=slide, time=predicate) if predicate is not None:
+            return window.ALL, 0, slide
+        case Range(width=width, slide=None):
+            return window.RANGE, width, None
+        case Range(width=width, slide=slide):
+            return window.SLIDE, width, slide
+        case Count(size=size, unit="triples"):
+            return window.TRIPLES, size, None
+        case Count(size=size, unit="elements"):
+            return window.ELEMENTS, size, None
+        case All() | Count():
+            return window.ALL, 0, None
+        case _:
+            raise AssertionError(f"no window {chosen}")

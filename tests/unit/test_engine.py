@@ -1,0 +1,339 @@
+"""The engine's face: what can be pushed, how results are taken, and what is said when something is not right."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyoxigraph import Literal, NamedNode, Triple
+
+import cqels
+from cqels.io import Rejected, Result
+
+EX = "http://ex.org/"
+OBS = EX + "obs"
+HOT = f"PREFIX : <{EX}> SELECT ?s ?t WHERE {{ STREAM :obs [RANGE 10s] {{ ?s :temp ?t }} FILTER(?t > 30) }}"
+ROOMS = (
+    f"PREFIX : <{EX}> SELECT ?room (COUNT(*) AS ?n) "
+    "WHERE { STREAM :obs [RANGE 10s] { ?s :temp ?t } ?s :in ?room } GROUP BY ?room"
+)
+
+
+def node(name: str) -> NamedNode:
+    return NamedNode(EX + name)
+
+
+def reading(sensor: str, value: int) -> str:
+    return f"<{EX}{sensor}> <{EX}temp> {value} ."
+
+
+def timed(sensor: str, value: int, time: str) -> str:
+    return f'<{EX}{sensor}> <{EX}temp> "{value}"^^<http://www.w3.org/2001/XMLSchema#integer> {time} .'
+
+
+def values(results: list[Result]) -> list[tuple[str, ...]]:
+    return [tuple("" if term is None else term.value.removeprefix(EX) for term in result.values) for result in results]
+
+
+# ---------------------------------------------------------------- what can be pushed
+
+
+def test_one_element_in_all_its_forms() -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(HOT)
+        value = Literal(31)
+        engine.push(OBS, reading("a", 31), time="1s")
+        engine.push(OBS, reading("b", 31).encode(), time=2_000_000_000)
+        engine.push(OBS, [Triple(node("c"), node("temp"), value)], time=datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC))
+        engine.push(OBS, [(node("d"), node("temp"), value), (node("e"), node("temp"), value)], time="4s")
+        engine.push(OBS, f"@prefix : <{EX}> . :f :temp 33 ; :temp 34 .", time="5s")
+        results = query.take()
+    assert values(results) == [
+        ("a", "31"),
+        ("b", "31"),
+        ("c", "31"),
+        ("d", "31"),
+        ("e", "31"),
+        ("f", "33"),
+        ("f", "34"),
+    ]
+    assert [result.time // 10**9 for result in results] == [1, 2, 3, 4, 4, 5, 5]
+
+
+def test_a_block_is_its_elements_one_by_one() -> None:
+    times = ["1s", "2s", "2s", "20s"]
+    data = [
+        reading("a", 31),
+        reading("b", 32) + "\n" + reading("c", 33),
+        f'<{EX}d> <{EX}temp> "40"^^<{EX}odd> .',
+        reading("e", 35),
+    ]
+    with cqels.Engine() as engine, cqels.Engine() as other:
+        one, two = engine.register(HOT, emit="changes"), other.register(HOT, emit="changes")
+        engine.push(OBS, data, times)
+        for text, time in zip(data, times, strict=True):
+            other.push(OBS, text, time)
+        assert one.take() == two.take()
+
+
+def test_lines_that_carry_their_times() -> None:
+    rejected: list[Rejected] = []
+    with cqels.Engine(reject=rejected.append) as engine:
+        query = engine.register(HOT)
+        lines = [
+            timed("a", 31, "1000"),
+            "",
+            "nonsense",
+            timed("b", 32, '"1970-01-01T00:00:02Z"^^<http://www.w3.org/2001/XMLSchema#dateTime>'),
+        ]
+        engine.push(OBS, "\n".join(lines))
+        assert values(query.take()) == [("a", "31"), ("b", "32")]
+    (one,) = rejected
+    assert one.place == f"<{OBS}>:3"
+    assert one.text == "nonsense"
+
+
+@pytest.mark.parametrize(
+    ("stream", "data", "time", "message"),
+    [
+        (EX + "other", reading("a", 1), "1s", "stream <http://ex.org/other> is not registered"),
+        (OBS, "", "1s", "an element has at least one triple"),
+        (OBS, "nonsense", "1s", "the data is neither N-Triples nor Turtle"),
+        (OBS, reading("a", 1), "soon", "soon"),
+        (OBS, [reading("a", 1)], ["1s", "2s"], "there are 1 elements and 2 times"),
+        (OBS, [reading("a", 1), ""], ["1s", "2s"], "element 2 of the block has no triple"),
+        (OBS, [(node("a"), node("temp"), Literal(1))], None, "the element has no time"),
+        (OBS, "nonsense", None, "line 1: expected a subject"),
+    ],
+)
+def test_what_cannot_be_pushed(stream: str, data: object, time: object, message: str) -> None:
+    with cqels.Engine() as engine:
+        engine.register(HOT)
+        with pytest.raises(cqels.CqelsError, match=message):
+            engine.push(stream, data, time)  # type: ignore[arg-type]
+
+
+def test_late_elements_are_counted_and_told() -> None:
+    rejected: list[Rejected] = []
+    with cqels.Engine(reject=rejected.append) as engine:
+        engine.stream(OBS, lateness="2s")
+        query = engine.register(HOT)
+        for time in ("5s", "4s", "9s", "6s", "8s"):
+            engine.push(OBS, reading("s" + time, 31), time=time)
+        engine.finish()
+        assert values(query.take()) == [("s4s", "31"), ("s5s", "31"), ("s8s", "31"), ("s9s", "31")]
+        assert engine.late == 1
+    assert rejected[0].reason == "the element of 6s is late by 1s (the watermark is 7s)"
+
+
+def test_arrival_time() -> None:
+    moments = iter([10**9, 2 * 10**9])
+    with cqels.Engine(now=lambda: next(moments)) as engine:
+        engine.stream(OBS, clock="arrival")
+        query = engine.register(HOT)
+        engine.push(OBS, reading("a", 31))
+        engine.push(OBS, reading("b", 31), time="77s")
+        assert [result.time for result in query.results()] == [10**9, 2 * 10**9]
+
+
+# ---------------------------------------------------------------- queries
+
+
+def test_queries_come_and_go() -> None:
+    with cqels.Engine() as engine:
+        first = engine.register(HOT, name="first")
+        engine.push(OBS, reading("a", 31), time="1s")
+        second = engine.register(HOT, name="second")
+        engine.push(OBS, reading("b", 32), time="2s")
+        first.drop()
+        engine.push(OBS, reading("c", 33), time="3s")
+        assert values(first.take()) == [("a", "31"), ("b", "32")]
+        assert values(second.take()) == [("b", "32"), ("c", "33")]
+        assert [query.name for query in engine.queries] == ["second"]
+        with pytest.raises(cqels.CqelsError, match="there is no query first"):
+            engine.drop("first")
+        with pytest.raises(cqels.CqelsError, match="there is a query second already"):
+            engine.register(HOT, name="second")
+
+
+def test_a_query_that_others_read_stays() -> None:
+    with cqels.Engine() as engine:
+        made = engine.register(
+            f"PREFIX : <{EX}> REGISTER STREAM :hot AS CONSTRUCT {{ ?s :hot ?t }} WHERE "
+            "{ STREAM :obs [NOW] { ?s :temp ?t } FILTER(?t > 30) }"
+        )
+        reader = engine.register(f"PREFIX : <{EX}> SELECT ?s WHERE {{ STREAM :hot [ALL] {{ ?s :hot ?t }} }}")
+        engine.push(OBS, [reading("a", 31), reading("b", 3)], ["1s", "2s"])
+        assert values(reader.take()) == [("a",)]
+        with pytest.raises(cqels.CqelsError, match="read by query-1"):
+            made.drop()
+        with pytest.raises(cqels.CqelsError, match="made by a query"):
+            engine.push(EX + "hot", reading("a", 31), "4s")
+        reader.drop()
+        made.drop()
+
+
+def test_a_callback_gets_results_as_they_come() -> None:
+    seen: list[Result] = []
+    with cqels.Engine() as engine:
+        query = engine.register(HOT, callback=seen.append)
+        engine.push(OBS, reading("a", 31), time="1s")
+        assert values(seen) == [("a", "31")]
+        query.on_result(None)
+        engine.push(OBS, reading("b", 31), time="2s")
+        assert len(seen) == 1
+        assert values(query.take()) == [("b", "31")]
+
+
+def test_a_file_with_a_query(tmp_path: Path) -> None:
+    path = tmp_path / "hot.rq"
+    path.write_text(HOT)
+    bad = tmp_path / "bad.rq"
+    bad.write_text("SELECT * WHERE { ?s }")
+    with cqels.Engine() as engine:
+        assert engine.register(path).variables == ("s", "t")
+        assert engine.register(str(path)).variables == ("s", "t")
+        with pytest.raises(cqels.CqelsError) as error:
+            engine.register(bad)
+    assert f"{bad}:1:" in str(error.value)
+
+
+def test_static_data_changes_while_streams_run(tmp_path: Path) -> None:
+    path = tmp_path / "rooms.ttl"
+    path.write_text(f"@prefix : <{EX}> . :a :in :kitchen .")
+    with cqels.Engine() as engine:
+        assert engine.load(path) == 1
+        query = engine.register(ROOMS, emit="changes")
+        engine.push(OBS, reading("a", 1), time="1s")
+        engine.push(OBS, reading("b", 1), time="2s")
+        engine.update(f"PREFIX : <{EX}> INSERT DATA {{ :b :in :kitchen }}")
+        results = query.take()
+    assert [(result.sign, *row) for result, row in zip(results, values(results), strict=True)] == [
+        ("+", "kitchen", "1"),
+        ("-", "kitchen", "1"),
+        ("+", "kitchen", "2"),
+    ]
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_results_as_tables() -> None:
+    pytest.importorskip("pyarrow")
+    with cqels.Engine() as engine:
+        query = engine.register(HOT)
+        engine.push(OBS, [reading("a", 31), reading("b", 40)], ["1s", "2s"])
+        table = query.arrow()
+        assert table.column_names == ["time", "tick", "sign", "s", "t"]
+        assert table["t"].to_pylist() == [31, 40]
+        assert table["s"].to_pylist() == [EX + "a", EX + "b"]
+        assert query.arrow().num_rows == 0
+        engine.push(OBS, reading("c", 50), "3s")
+        pytest.importorskip("pandas")
+        assert query.pandas()["t"].tolist() == [50]
+        engine.push(OBS, reading("d", 60), "4s")
+        pytest.importorskip("polars")
+        assert query.polars()["t"].to_list() == [60]
+
+
+# ---------------------------------------------------------------- state
+
+
+def test_a_snapshot_is_where_it_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    with cqels.Engine() as engine:
+        engine.register(ROOMS, name="rooms", emit="changes")
+        engine.update(f"PREFIX : <{EX}> INSERT DATA {{ :a :in :kitchen }}")
+        engine.push(OBS, reading("a", 1), time="1s")
+        data = engine.snapshot(path)
+        assert engine.snapshot() == data
+    with cqels.Engine() as engine:
+        engine.update(f"PREFIX : <{EX}> INSERT DATA {{ :a :in :kitchen }}")
+        query = engine.register(ROOMS, name="rooms", emit="changes")
+        engine.restore(path)
+        assert [result.sign for result in query.take()] == ["+"]
+        engine.push(OBS, reading("a", 2), time="2s")
+        assert values(query.take()) == [("kitchen", "1"), ("kitchen", "2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        (HOT, "rooms", "'rooms' is another query"),
+        (ROOMS, "other", "'rooms' is not registered; 'other' is not in the snapshot"),
+    ],
+)
+def test_a_snapshot_of_other_queries_is_refused(text: str, name: str, message: str) -> None:
+    with cqels.Engine() as engine:
+        engine.register(ROOMS, name="rooms")
+        data = engine.snapshot()
+    with cqels.Engine() as engine:
+        engine.register(text, name=name)
+        with pytest.raises(cqels.CqelsError, match=message):
+            engine.restore(data)
+        with pytest.raises(cqels.CqelsError, match="not a snapshot"):
+            engine.restore(b"nonsense" * 100)
+
+
+def test_an_engine_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "arena"
+    with cqels.Engine(memory=path, size=1 << 24) as engine:
+        query = engine.register(HOT)
+        engine.push(OBS, reading("a", 31), time="1s")
+        assert values(query.take()) == [("a", "31")]
+    assert path.stat().st_size == 1 << 24
+
+
+def test_a_full_engine_says_so() -> None:
+    with cqels.Engine(size=1 << 21) as engine:
+        engine.register(f"PREFIX : <{EX}> SELECT * WHERE {{ STREAM :obs [ALL] {{ ?s ?p ?o }} }}")
+        numbers = range(20_000)
+        with pytest.raises(MemoryError, match="the arena is full"):
+            engine.push(OBS, [reading(f"a{number}", number) for number in numbers], list(numbers))
+
+
+def test_terms_that_nothing_refers_to_are_forgotten() -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(HOT)
+        for start in range(0, 5000, 100):
+            numbers = range(start, start + 100)
+            engine.push(OBS, [reading(f"a{number}", 31) for number in numbers], [number * 10**9 for number in numbers])
+        untaken = engine.collect()
+        assert untaken == 0  # results that nobody has taken refer to them
+        assert len(query.take()) == 5000
+        assert engine.collect() > 4500
+        engine.push(OBS, reading("b", 35), time=5000 * 10**9)
+        assert values(query.take()) == [("b", "35")]
+
+
+def test_dropped_queries_leave_nothing_behind() -> None:
+    text = (
+        f"PREFIX : <{EX}> SELECT ?s ?t WHERE {{ STREAM :obs [ALL] {{ ?s :temp ?t . ?s ?p ?u }} }} ORDER BY ?t LIMIT 3"
+    )
+    with cqels.Engine() as engine:
+        stays = engine.register(HOT, emit="changes")
+        held = []
+        for turn in range(12):
+            query = engine.register(text)
+            engine.push(OBS, [reading(f"a{turn % 3}", number % 40) for number in range(200)], [turn] * 200)
+            query.drop()
+            held.append(engine._core.arena.held)
+        assert held[-1] < 4 * held[1]  # a few blocks are kept in vain
+        assert len(stays.take()) == 27
+
+
+def test_a_plan_with_what_was_done() -> None:
+    text = (
+        f"PREFIX : <{EX}> SELECT ?s ?t ?u WHERE {{ STREAM :obs [RANGE 10s] {{ ?s :temp ?t }} ?s :in ?room "
+        "STREAM :obs [RANGE 5s] { ?s :temp ?u } FILTER(?u > NOW()) }"
+    )
+    with cqels.Engine() as engine:
+        engine.update(f"PREFIX : <{EX}> INSERT DATA {{ :a :in :kitchen }}")
+        query = engine.register(text)
+        engine.push(OBS, [reading("a", number) for number in range(20)], [number * 10**9 for number in range(20)])
+        shown = query.explain()
+    assert "window: 11 triples of 20" in shown
+    assert "table: indexed on ?s   rows: 1" in shown
+    assert "orders: " in shown
+    assert "computed anew: an expression that depends on the tick's time" in shown
