@@ -7,7 +7,7 @@
 
 Parts: index (figures 9–12), join3 (13a), average (13b), minimum (13c), distinct (13d), memory (table 2).  As in the
 paper, the input is random and encoded: rows of words go into operators, nothing is parsed.  Every event is a tick of
-its own.  Figures are medians of five in processor time, and rivals run in turn with ours: trust the ratios.  The paper's
+its own.  Figures are medians of five in processor time; rivals run in turn with ours: trust the ratios.  The paper's
 machine was a Xeon E5606 of 2.13 GHz with Java 7; of its figures 13a–d only the plots exist, without digits.
 """
 
@@ -65,7 +65,7 @@ TITLES = {
         "keys",
         "rows in the window",
         "seconds",
-    ),  # fmt: skip
+    ),
     "join3": ("Join of three windows, 10,000 keys (figure 13a)", "shape", "rows in each window", "events/s"),
     "average": ("AVG after a window (figure 13b)", "rows in the window", "groups", "events/s"),
     "minimum": ("MIN after a join of two windows (figure 13c)", "rows in each window", "selectivity", "events/s"),
