@@ -95,16 +95,25 @@ def plotter() -> Any:
 
 
 def write_plots(figures: Iterable[Figure], folder: Path) -> None:
-    """One PNG per figure: ours is solid, rivals dashed, what was published dotted."""
+    """One PNG per figure: ours is solid, rivals dashed, what was published grey and dotted."""
     pyplot = plotter()
     folder.mkdir(parents=True, exist_ok=True)
     for figure in figures:
         canvas, axes = pyplot.subplots(figsize=(8, 5))
         for number, line in enumerate(dict.fromkeys(point.line for point in figure.points)):
             _draw(axes, figure, line, f"C{number}")
-        axes.set(xscale="log", yscale="log", xlabel=figure.x, ylabel=figure.unit, title=figure.title)
+        for name, marker in zip(figure.headings("published"), "v^sd", strict=False):
+            known = sorted(
+                {point.x: point.published[name] for point in figure.points if name in point.published}.items()
+            )
+            axes.plot(*zip(*known, strict=True), marker + ":", color="grey", label=name)
+        places = [point.x for point in figure.points]
+        scale = "log" if max(places) >= 20 * min(places) else "linear"
+        axes.set(xscale=scale, yscale=scale, xlabel=figure.x, ylabel=figure.unit, title=figure.title)
+        if scale == "linear":
+            axes.set_ylim(bottom=0)
         axes.grid(visible=True, which="major", alpha=0.3)
-        axes.legend(fontsize="x-small")
+        axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5), title=figure.lines)
         path = folder / f"{figure.name}.png"
         canvas.savefig(path, dpi=120, bbox_inches="tight")
         pyplot.close(canvas)
@@ -114,9 +123,7 @@ def write_plots(figures: Iterable[Figure], folder: Path) -> None:
 def _draw(axes: Any, figure: Figure, line: str, colour: str) -> None:
     points = [point for point in figure.points if point.line == line]
     axes.plot([p.x for p in points], [p.ours for p in points], "o-", color=colour, label=f"cqels, {line}")
-    for part, style in (("rivals", "x--"), ("published", "+:")):
-        for name in figure.headings(part):
-            known = [(p.x, getattr(p, part)[name]) for p in points if name in getattr(p, part)]
-            if known:
-                tint = colour if part == "rivals" else None
-                axes.plot(*zip(*known, strict=True), style, color=tint, alpha=0.6, label=f"{name}, {line}")
+    for name, style in zip(figure.headings("rivals"), ("x--", "+-."), strict=False):
+        known = [(p.x, p.rivals[name]) for p in points if name in p.rivals]
+        if known:
+            axes.plot(*zip(*known, strict=True), style, color=colour, alpha=0.6, label=f"{name}, {line}")

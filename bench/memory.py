@@ -3,9 +3,9 @@
     python bench/memory.py                                     # 2 million triples
     python bench/memory.py --triples 50000000 --plot memory.png
 
-Each observation is an IRI that never comes again, with two triples that a query joins in a window of one minute of event
-time; results are taken and counted.  Resident memory is read after every block of lines: in the last tenth of the run it
-should be within 10 % of what it was in the tenth in the middle.
+Each observation is an IRI that never comes again, with two triples that a query joins in a window of one minute of
+event time; results are taken and counted.  Resident memory is read after every block of lines: in the last tenth of the
+run it should be within 10 % of what it was in the tenth in the middle.
 """
 
 from __future__ import annotations
