@@ -176,7 +176,9 @@ def _union(*several: Sequence[str]) -> tuple[str, ...]:
 class _Queries(Expressions):
     """Writes one query. `_left` is how many triple patterns it may still have, so that no join explodes."""
 
-    def __init__(self, choices: Choices, features: Features, streams: tuple[str, ...]) -> None:
+    def __init__(
+        self, choices: Choices, features: Features, streams: tuple[str, ...] = (*SOURCES, *SOURCES, EVERY)
+    ) -> None:
         super().__init__(choices, features)
         self._streams = streams
         self._left = self.number(1, features.patterns)
