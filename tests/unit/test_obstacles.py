@@ -32,6 +32,9 @@ def recomputed(text: str) -> list[tuple[str, str]]:
         "{ STREAM :s [ALL] { ?x :p ?y } } ORDER BY (EXISTS { ?x :in ?z }) LIMIT 3",
         "{ STREAM :s [ALL] { ?x :p+ ?y } STREAM :r [ALL] { ?x :q ?z } ?z :in ?room }",
         "{ { STREAM :r [NOW] { ?x :q ?z } } SEQ { STREAM :s [ALL] { ?x :p ?y } } ?x :in ?room }",
+        "{ STREAM :r [NOW] { ?x :q ?z } { SELECT ?x WHERE { STREAM :s [ALL] { ?x :p ?y } } ORDER BY ?y LIMIT 2 } }",
+        "{ STREAM :s [ALL] { { SELECT DISTINCT ?x WHERE { ?x :p ?y } ORDER BY ?y LIMIT 2 } } ?x :in ?room }",
+        "{ STREAM :s [PARTITION BY ?x TRIPLES 2] { ?x :p ?y } ?x :in ?room }",
     ],
 )
 def test_all_of_it_is_incremental(text: str) -> None:
@@ -41,6 +44,11 @@ def test_all_of_it_is_incremental(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "node", "reason"),
     [
+        (
+            "{ { SELECT ?x ?y WHERE { STREAM :s [ALL] AT ?t { ?x :p ?y } } ORDER BY (NOW() - ?t) LIMIT 2 } }",
+            "OrderBy",
+            "an expression that depends on the tick's time",
+        ),
         (
             "{ STREAM :s [ALL] AT ?t { ?x :p ?y } FILTER(?t = NOW()) }",
             "Filter",
