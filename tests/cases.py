@@ -15,7 +15,7 @@ from cqels.io import Element, Result, writer_for
 from cqels.model.errors import CqelsError, Source, Span
 from cqels.model.notation import Notation
 from cqels.model.terms import Term, Triple
-from cqels.model.time import format_time, parse_duration, parse_time
+from cqels.model.time import EARLIEST, format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store
@@ -81,9 +81,6 @@ class Update:
             store.change(self.removed, self.added)
 
 
-Event = Element | Heartbeat | Update
-
-
 @dataclass(frozen=True)
 class Stream:
     iri: str
@@ -98,6 +95,8 @@ class Asked:
     name: str
     text: str
     names: Names
+    label: str = ""
+    """Where its results stand: its name or, if others before it had the same, that and a number."""
     emit: str | None = None
     policy: str | None = None
     dialect: str | None = None
@@ -126,8 +125,30 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Register:
+    """A query is registered."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The query that runs under this name, as the case writes it, is dropped."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An engine that can is saved here, and a new one goes on from what was saved."""
+
+
+Event = Element | Heartbeat | Update | Register | Drop | Snapshot
+
+
+@dataclass(frozen=True)
 class Case:
-    """What a file says: the dataset, the events in order of arrival, the queries."""
+    """What a file says: the dataset, the events in order of arrival (registrations first), all the queries."""
 
     names: Names
     graphs: tuple[Quad, ...]
@@ -144,10 +165,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine made of a case: for each query its plan and results, or why it was refused; the late elements."""
+    """What an engine made of a case: for each query its plan and results, or why it was refused; the late elements;
+    why queries could not be dropped."""
 
     sent: dict[str, tuple[Query, list[Result]] | CqelsError]
     late: list[Element]
+    kept: list[CqelsError]
 
 
 Engine = Callable[[Case], Outcome]
@@ -175,22 +198,29 @@ def read_case(path: Path) -> Case:
                 streams.append(_stream(names.iri(name), options))
                 timed += _arrivals(names, streams[-1].iri, body)
             case ["heartbeat", written]:
-                time, _, late = written.partition("@")
-                timed.append((parse_time(late or time), Heartbeat(parse_time(time), None)))
-            case ["update", time]:
-                timed.append((parse_time(time), _update(names, body)))
+                word, _, late = written.partition("@")
+                timed.append((parse_time(late or word), Heartbeat(parse_time(word), None)))
+            case ["update", written]:
+                timed.append((parse_time(written), _update(names, body)))
             case ["query", *options]:
-                queries.append(_query(Asked(f"q{len(queries) + 1}", body, names), options))
+                asked, time = _query(Asked(f"q{len(queries) + 1}", body, names), options)
+                before = sum(each.name == asked.name for each in queries)
+                queries.append(replace(asked, label=f"{asked.name}#{before + 1}" if before else asked.name))
+                timed.append((time, Register(queries[-1])))
+            case ["drop", written, name]:
+                timed.append((parse_time(written), Drop(name)))
+            case ["snapshot", written]:
+                timed.append((parse_time(written), Snapshot()))
             case _:
                 raise ValueError(f"{path}: there is no section {' '.join(words)!r}")
     events = tuple(event for _, event in sorted(timed, key=lambda each: each[0]))
-    asked = [query.name for query in queries]
+    labels = [query.label for query in queries]
     expected = {
-        name or asked[0]: [line.strip() for line in part.splitlines() if line.strip()]
+        name or labels[0]: [line.strip() for line in part.splitlines() if line.strip()]
         for name, part in zip(rest[::2], rest[1::2], strict=True)
     }
-    if expected.keys() - {*asked, "late"}:
-        raise ValueError(f"{path}: results are expected of {sorted(expected.keys() - set(asked))}, which do not exist")
+    if unknown := expected.keys() - {*labels, "late", "kept"}:
+        raise ValueError(f"{path}: results are expected of {sorted(unknown)}, which do not exist")
     return Case(names, tuple(graphs), tuple(streams), events, tuple(queries), expected)
 
 
@@ -256,34 +286,41 @@ def _update(names: Names, body: str) -> Update:
     return Update("", tuple(changes["delete"]), tuple(changes["insert"]))
 
 
-def _query(asked: Asked, options: list[str]) -> Asked:
+def _query(asked: Asked, options: list[str]) -> tuple[Asked, int]:
+    """The query with its options, and when it is registered: before everything, unless a time is told."""
+    time = EARLIEST
     for option in options:
         key, _, value = option.partition("=")
         match key:
             case "ticks":
                 asked = replace(asked, ticks=True)
+            case "at":
+                time = parse_time(value)
             case "name" | "policy" | "dialect":
                 asked = replace(asked, **{key: value})
             case emission:
                 asked = replace(asked, emit=emission)
-    return asked
+    return asked, time
 
 
 # ---------------------------------------------------------------- showing
 
 
 def shown(case: Case, outcome: Outcome) -> dict[str, list[str]]:
-    """The lines that a case file has below `----`, for each query, and under `late` those of the late elements."""
+    """The lines that a case file has below `----`, for each query, under `late` those of the late elements, under
+    `kept` why queries were not dropped."""
     lines: dict[str, list[str]] = {}
     for asked in case.queries:
-        sent = outcome.sent[asked.name]
+        sent = outcome.sent[asked.label]
         if isinstance(sent, CqelsError):
-            lines[asked.name] = f"error: {sent}".splitlines()
+            lines[asked.label] = f"error: {sent}".splitlines()
         else:
             told = [line for warning in sent[0].warnings for line in f"warning: {warning}".splitlines()]
-            lines[asked.name] = told + _rows(*sent, ticks=asked.ticks)
+            lines[asked.label] = told + _rows(*sent, ticks=asked.ticks)
     if outcome.late:
         lines["late"] = [f"{format_time(each.time)}  {_element(case.names, each)}" for each in outcome.late]
+    if outcome.kept:
+        lines["kept"] = [line for error in outcome.kept for line in f"error: {error}".splitlines()]
     return lines
 
 
@@ -327,6 +364,6 @@ def rewrite(path: Path, case: Case, lines: dict[str, list[str]]) -> None:
     single = len(case.queries) == 1
     parts = []
     for name, rows in lines.items():
-        title = "----" if single and name != "late" else f"---- {name}"
+        title = "----" if single and name not in ("late", "kept") else f"---- {name}"
         parts += [title, *(f"  {row}" for row in rows)]
     path.write_text(head + "\n".join(parts) + "\n", encoding="utf-8")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
@@ -22,6 +24,8 @@ class Incremental:
         start: int = 0,
         reject: Callable[[Rejected], None] = lambda rejected: None,
     ) -> None:
+        self._streams = streams
+        self._options: dict[str, Any] = {"start": start, "reject": reject}
         self.engine = Engine(store=store, size=1 << 26, start=start, reject=reject)
         for each in streams:
             self.engine.declare(each)
@@ -37,6 +41,20 @@ class Incremental:
 
     def update(self, change: Callable[[Store], object]) -> None:
         self.engine.update(change)
+
+    def drop(self, query: StandingQuery | str) -> None:
+        self.engine.drop(query)
+
+    def query(self, name: str) -> StandingQuery:
+        return self.engine.query(name)
+
+    def snapshotted(self) -> Incremental:
+        """Another engine, which goes on from what is saved here."""
+        other = Incremental(self.engine.store, self._streams, **self._options)
+        for each in self.engine.queries:
+            other.register(replace(each.query, name=each.name))
+        other.engine.restore(self.engine.snapshot())
+        return other
 
     def finish(self) -> None:
         self.engine.finish()

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Features:
-    """What may occur in a scenario; everything does unless it is switched off."""
+    """What may occur in a scenario; everything does unless it is switched off, but for queries that come and go."""
 
     # the query
     forms: tuple[str, ...] = ("select", "select", "select", "construct", "ask")
@@ -34,6 +34,8 @@ class Features:
     draws: bool = True
     """RAND, UUID, BNODE."""
     graphs: bool = True
+    any_stream: bool = True
+    """`STREAM ?s`."""
     subselects: bool = True
     aggregates: bool = True
     paths: bool = True
@@ -53,6 +55,12 @@ class Features:
     heartbeats: bool = True
     updates: bool = True
     lateness: bool = True
+    # the queries beside it
+    comings: bool = False
+    """Queries are registered and dropped in mid-stream."""
+    derived: bool = False
+    """Some of them make streams, which others read."""
+    snapshots: bool = False
 
 
 class Choices:

@@ -16,11 +16,11 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
 from cqels.io import Element
 from cqels.model.terms import XSD, XSD_BOOLEAN, XSD_DATE_TIME, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Triple
 from cqels.model.time import SECOND
-from cqels.plan.binder import EMISSIONS
 from cqels.reference.clock import StreamSettings
 
 from .random_expressions import Choices, Expressions, Features
-from .scenarios import EX, Beat, Change, Event, Scenario, run
+from .random_lives import EVERY, SOURCES, Lives
+from .scenarios import EX, NAME, Beat, Change, Event, Scenario, run
 
 __all__ = ["Choices", "Features", "Scenario", "queries", "run", "scenario", "scenarios", "shuffled"]
 
@@ -118,17 +118,20 @@ class _Data(Choices):
 
 
 def scenario(choices: Choices, features: Features, *, beside: int = 0) -> Scenario:
-    """A scenario with a query of these features, and up to so many other queries beside it."""
+    """A scenario with a query of these features, and up to so many other queries beside it when it begins."""
     data = _Data(choices, features)
     streams = data.streams()
+    lives = Lives(choices, features, lambda allowed, names: _Queries(choices, allowed, names).query())
+    others = lives.before(choices.number(0, beside))
+    main = lives.come(NAME)
     return Scenario(
         static=data.quads(0, 16),
         streams=streams,
-        events=data.events(streams),
-        query=_Queries(choices, features).query(),
-        emit=choices.pick([None, *EMISSIONS]),
-        policy=choices.pick([None, *features.policies]),
-        others=tuple(_Queries(choices, features).query() for _ in range(choices.number(0, beside))),
+        events=lives.among(data.events(streams)),
+        query=main.text,
+        emit=main.emit,
+        policy=main.policy,
+        others=others,
     )
 
 
@@ -140,7 +143,7 @@ def scenarios(draw: Any, features: Features = EVERYTHING, *, beside: int = 0) ->
 @st.composite
 def queries(draw: Any, features: Features = EVERYTHING) -> str:
     """The text of a query, without its PREFIX."""
-    return _Queries(Choices.drawn(draw), features).query()
+    return _Queries(Choices.drawn(draw), features, (*SOURCES, *SOURCES, EVERY)).query()
 
 
 def shuffled(choices: Choices, ordered: Scenario, lateness: int) -> Scenario:
@@ -173,8 +176,11 @@ def _union(*several: Sequence[str]) -> tuple[str, ...]:
 class _Queries(Expressions):
     """Writes one query. `_left` is how many triple patterns it may still have, so that no join explodes."""
 
-    def __init__(self, choices: Choices, features: Features) -> None:
+    def __init__(
+        self, choices: Choices, features: Features, streams: tuple[str, ...] = (*SOURCES, *SOURCES, EVERY)
+    ) -> None:
         super().__init__(choices, features)
+        self._streams = streams
         self._left = self.number(1, features.patterns)
         self._outside: tuple[str, ...] = ()
 
@@ -203,10 +209,13 @@ class _Queries(Expressions):
         return "" if computed & set(values.names) else f" {values.text}"
 
     def _template(self, names: tuple[str, ...]) -> str:
-        def node() -> str:
-            return self.pick([*(f"?{name}" for name in names), ":a", "_:b"])
-
-        triples = [f"{node()} {self.pick([':p', ':out'])} {node()} ." for _ in range(self.number(1, 2))]
+        """Triples of the vocabulary, so that a query that reads what is made finds something."""
+        values = [*(f"?{name}" for name in names), ":a", "_:b"]
+        nodes = [each for each in values if each[1:] not in ("n", "w", *_SPARE)]
+        verbs = [":p", ":p", ":v", ":q", ":out"]
+        triples = [
+            f"{self.pick(nodes)} {self.pick(verbs)} {self.pick(values)} ." for _ in range(self.pick([1, 2, 2, 3]))
+        ]
         return "{ " + " ".join(triples) + " }"
 
     def _select(self, where: Part) -> tuple[str, str, tuple[str, ...]]:
@@ -381,7 +390,7 @@ class _Queries(Expressions):
 
     def _stream(self, depth: int, place: str) -> Part:
         inner = self.group("stream", max(0, depth - 1))
-        name = self.pick([":s1", ":s1", ":s2", ":s2", "?s"])
+        name = self.pick(self._streams)
         names = _union((name[1:],) if name[0] == "?" else (), inner.names)
         window, at = self._window(inner.names), ""
         if self.features.time and self.chance(15):

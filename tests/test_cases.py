@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,56 +14,93 @@ from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.reference.engine import Reference, StreamSettings
 
-from .cases import DIRECTORY, Case, Engine, Heartbeat, Outcome, Update, read_case, rewrite, shown, spaced
+from .cases import (
+    DIRECTORY,
+    Asked,
+    Case,
+    Drop,
+    Engine,
+    Event,
+    Heartbeat,
+    Outcome,
+    Register,
+    Snapshot,
+    Update,
+    read_case,
+    rewrite,
+    shown,
+    spaced,
+)
 from .incremental import Incremental
 
 FILES = sorted(DIRECTORY.rglob("*.cqt"))
 
 
+class _Run:
+    """A case on an engine."""
+
+    def __init__(self, case: Case, make: Callable[..., Any]) -> None:
+        self._late: list[Element] = []
+        self._arriving: Element | None = None
+        streams = [StreamSettings(each.iri, each.lateness, each.idle) for each in case.streams]
+        self._engine = make(case.store(), streams, reject=self._reject)
+        self._made: dict[str, Any] = {}
+        self._running: dict[str, Any] = {}
+        self._kept: list[CqelsError] = []
+
+    def _reject(self, _: Rejected) -> None:
+        assert self._arriving is not None
+        self._late.append(self._arriving)
+
+    def outcome(self, events: Iterable[Event]) -> Outcome:
+        for event in events:
+            self._happens(event)
+        self._engine.finish()
+        sent: dict[str, tuple[Query, list[Result]] | CqelsError] = {
+            label: each if isinstance(each, CqelsError) else (each.query, each.take())
+            for label, each in self._made.items()
+        }
+        return Outcome(sent, self._late, self._kept)
+
+    def _happens(self, event: Event) -> None:
+        match event:
+            case Element():
+                self._arriving = event
+                self._engine.push(event)
+            case Heartbeat(time=time, stream=stream):
+                self._engine.heartbeat(time, stream)
+            case Update():
+                self._engine.update(event.apply)
+            case Register(asked=asked):
+                self._made[asked.label] = self._register(asked)
+            case Drop(name=name):
+                try:
+                    self._engine.drop(self._running.get(name, name))
+                except CqelsError as error:
+                    self._kept.append(error)
+            case Snapshot():
+                pass  # the reference keeps everything as it is
+
+    def _register(self, asked: Asked) -> Any:
+        try:
+            prepared = asked.prepared()
+        except CqelsError as error:
+            return error
+        try:
+            registered = self._running[asked.name] = self._engine.register(prepared)
+        except CqelsError as error:
+            return asked.placed(error)
+        return registered
+
+
 def reference(case: Case) -> Outcome:
     """The reference engine: everything is computed anew at every tick."""
-    return _played(case, Reference)
+    return _Run(case, Reference).outcome(case.events)
 
 
 def incremental(case: Case) -> Outcome:
     """The incremental engine."""
-    return _played(case, Incremental)
-
-
-def _played(case: Case, make: Callable[..., Any]) -> Outcome:
-    late: list[Element] = []
-    arriving: list[Element] = []
-
-    def reject(_: Rejected) -> None:
-        late.append(arriving[-1])
-
-    streams = [StreamSettings(each.iri, each.lateness, each.idle) for each in case.streams]
-    engine = make(case.store(), streams, reject=reject)
-    running: dict[str, Any] = {}
-    for asked in case.queries:
-        try:
-            prepared = asked.prepared()
-        except CqelsError as error:
-            running[asked.name] = error
-            continue
-        try:
-            running[asked.name] = engine.register(prepared)
-        except CqelsError as error:
-            running[asked.name] = asked.placed(error)
-    for event in case.events:
-        match event:
-            case Element():
-                arriving.append(event)
-                engine.push(event)
-            case Heartbeat(time=time, stream=stream):
-                engine.heartbeat(time, stream)
-            case Update():
-                engine.update(event.apply)
-    engine.finish()
-    sent: dict[str, tuple[Query, list[Result]] | CqelsError] = {
-        name: each if isinstance(each, CqelsError) else (each.query, each.take()) for name, each in running.items()
-    }
-    return Outcome(sent, late)
+    return _Run(case, Incremental).outcome(case.events)
 
 
 ENGINES: dict[str, Engine] = {"reference": reference, "incremental": incremental}

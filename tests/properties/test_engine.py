@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,8 @@ MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 FEATURES = Features()
 ORDERED = Features(elements=12)
 IN_ORDER = Features(lateness=False, heartbeats=False, updates=False)
+COMPANY = replace(FEATURES, patterns=4, elements=6, comings=True, derived=True, snapshots=True)
+"""Queries beside each other: they come and go, read each other and are saved."""
 SIZES = [pytest.param(60, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 
 
@@ -45,6 +48,18 @@ def test_the_engine_agrees_on_hard_shapes(examples: int) -> None:
 
     @settings(max_examples=examples)
     @given(shapes(FEATURES))
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=Incremental) == run(scenario)
+
+    law()
+
+
+@pytest.mark.parametrize("examples", SIZES)
+def test_the_engine_agrees_where_queries_come_and_go(examples: int) -> None:
+    """engine(s) = reference(s) for all queries of s: those beside others, those that go, those that read another."""
+
+    @settings(max_examples=examples)
+    @given(scenarios(COMPANY, beside=2))
     def law(scenario: Scenario) -> None:
         assert run(scenario, engine=Incremental) == run(scenario)
 

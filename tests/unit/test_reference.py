@@ -6,11 +6,13 @@ import pytest
 from pyoxigraph import NamedNode
 
 from cqels.io import Element
-from cqels.model.errors import QueryError
+from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.prepare import prepare
 from cqels.reference.clock import StreamSettings
 from cqels.reference.engine import Reference, Registered
 from cqels.store.dataset import Store
+
+from ..incremental import Incremental
 
 S = 1_000_000_000
 STREAM = "http://ex.org/s"
@@ -42,13 +44,14 @@ def test_arrival_time_is_by_default_now() -> None:
 
 
 def test_queries_cannot_feed_each_other_in_a_circle() -> None:
-    engine = Reference(Store(), [StreamSettings(STREAM)])
-    text = "REGISTER STREAM <http://ex.org/{}> AS CONSTRUCT {{ ?s ?p ?v }} {{ STREAM {} [NOW] {{ ?s ?p ?o }} {} }}"
-    engine.register(prepare(text.format("any", "?v", "")))
-    with pytest.raises(QueryError, match="would feed itself"):
-        engine.register(prepare(text.format("other", "<http://ex.org/any>", "BIND(1 AS ?v)")))
-    assert engine.streams == (STREAM, "http://ex.org/any")
-    engine.push(element(1))
+    for engine in (Reference(Store(), [StreamSettings(STREAM)]), Incremental(Store(), [StreamSettings(STREAM)])):
+        text = "REGISTER STREAM <http://ex.org/{}> AS CONSTRUCT {{ ?s ?p ?v }} {{ STREAM {} [NOW] {{ ?s ?p ?o }} {} }}"
+        engine.register(prepare(text.format("other", f"<{STREAM}>", "BIND(1 AS ?v)")))
+        engine.register(prepare(text.format("any", "?v", "")))
+        engine.drop("http://ex.org/other")
+        with pytest.raises(QueryError, match="would feed itself"):
+            engine.register(prepare(text.format("other", "<http://ex.org/any>", "BIND(1 AS ?v)")))
+        engine.push(element(1))
 
 
 def test_boundaries_are_counted_from_a_start() -> None:
@@ -71,3 +74,34 @@ def test_a_dropped_query_is_silent_and_a_late_one_sees_what_comes() -> None:
     engine.drop(first)
     engine.push(element(3, "c"))
     assert (times(first), times(second)) == ([1, 2], [2, 3])
+
+
+def test_an_old_handle_does_not_drop_a_new_query_of_its_name() -> None:
+    engine = Reference(Store(), [StreamSettings(STREAM)])
+    query = prepare(f"SELECT ?s {{ STREAM <{STREAM}> [ALL] {{ ?s ?p ?o }} }}", name="x")
+    first = engine.register(query)
+    engine.drop("x")
+    second = engine.register(query)
+    with pytest.raises(CqelsError, match="x has been dropped already"):
+        engine.drop(first)
+    engine.push(element(1))
+    assert engine.query("x") is second
+    assert (times(first), times(second)) == ([], [1])
+
+
+def test_queries_without_a_name_get_one_that_is_free() -> None:
+    engine = Reference(Store(), [StreamSettings(STREAM)])
+    text = f"SELECT ?s {{ STREAM <{STREAM}> [ALL] {{ ?s ?p ?o }} }}"
+    first, second = engine.register(prepare(text)), engine.register(prepare(text))
+    engine.drop(first)
+    engine.register(prepare(text, name="query-3"))
+    assert [second.name, engine.register(prepare(text)).name] == ["query-2", "query-4"]
+
+
+def test_a_refused_query_leaves_nothing_behind() -> None:
+    engine = Reference(Store(), [StreamSettings(STREAM)])
+    text = "CONSTRUCT {{ ?s ?p ?o }} {{ STREAM <{}> [NOW] {{ ?s ?p ?o }} }}"
+    with pytest.raises(QueryError, match="not registered"):
+        engine.register(prepare(text.format("http://ex.org/none"), name="http://ex.org/made"))
+    assert engine.streams == (STREAM,)
+    engine.register(prepare(text.format(STREAM), name="http://ex.org/made"))

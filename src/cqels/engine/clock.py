@@ -94,6 +94,9 @@ class Clock:
         for each in streams:
             self.add(each)
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def add(self, settings: StreamSettings) -> int:
         """One more stream, from now on; its number."""
         self._streams.append(_Stream(settings))
@@ -147,6 +150,10 @@ class Clock:
             promised=[each.promised for each in self._streams],
         )
         return numbers, self._held.everything()
+
+    def be(self, streams: Iterable[StreamSettings]) -> None:
+        """Have these streams, in the order of their numbers, and no others."""
+        self._streams = [_Stream(each) for each in streams]
 
     def restore(self, numbers: ClockState, held: Batch) -> None:
         """Be as the clock was whose state this is; the streams are the same and have been added."""

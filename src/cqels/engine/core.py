@@ -113,6 +113,9 @@ class Core:
         self.last: int | None = None
         """The time of the last event."""
         self.streams: dict[str, int] = {}
+        """The streams that there are, with their numbers."""
+        self.gone: dict[str, int] = {}
+        """Streams whose queries were dropped."""
         self.running: list[Running] = []
         self.released = 0
         self._release_at = _LEAST_RELEASE
@@ -125,12 +128,29 @@ class Core:
     # ------------------------------------------------------------ streams and queries
 
     def add_stream(self, iri: str) -> int:
-        return self.streams.setdefault(iri, len(self.streams))
+        if iri not in self.streams:
+            self.streams[iri] = self.gone.pop(iri, len(self.streams) + len(self.gone))
+        return self.streams[iri]
 
     def register(self, query: Query, name: str) -> Running:
         """Add a query. It sees the elements that come from now on."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
+        for each in self.running:
+            if each.output is not None:
+                each.make()  # what has been made so far is not for this query
+        running = self.compiled(query, name, dict(self.streams))
+        if self.last is not None:
+            self.arena.words[running.pipeline.place + machine.LAST] = self.last
+        for table in running.pipeline.tables:
+            self._tables.refresh(running.query, table)
+        if output is not None:
+            running.output = self.add_stream(output)
+        self.running.append(running)
+        return running
+
+    def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
+        """A query in the arena, as one that was registered when there were these streams."""
         published = query.policy == "cqels-1"
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
@@ -141,33 +161,27 @@ class Core:
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
         apart = machine.EXPIRY_APART if published else 0
         self.calls.asked = []
-        compiler = Compiler(self.arena, self.calls, dict(self.streams), fresh, bool(always), name)
+        compiler = Compiler(self.arena, self.calls, streams, fresh, bool(always), name)
         pipeline = compiler.pipeline(query, plan, whole=whole, flags=closing | always | apart)
         for kind in (*(kind for kind, _ in compiler.operators), *([machine.LISTING] if whole else [])):
             self._steps.need(kind)
-        if self.last is not None:
-            self.arena.words[pipeline.place + machine.LAST] = self.last
-        running = Running(
+        return Running(
             query,
             name,
             pipeline,
             (PublishedAnswers if published else Answers)(query, name, pipeline.columns),
             self.terms,
             plan,
-            frozenset(number for iri, number in self.streams.items() if _reads(query, iri)),
+            frozenset(number for iri, number in streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
             self.calls.asked,
         )
-        for table in pipeline.tables:
-            self._tables.refresh(query, table)
-        if output is not None:
-            running.output = self.add_stream(output)
-        self.running.append(running)
-        return running
 
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""
         self.running.remove(running)
+        if running.output is not None:
+            self.gone[running.name] = self.streams.pop(running.name)
         used = {number for each in self.running for number, _ in each.functions}
         self.calls.drop(number for number, _ in running.functions if number not in used)
         give_back(self.arena, self.dictionary, self._roots())
@@ -181,6 +195,14 @@ class Core:
     def readers(self, running: Running) -> list[Running]:
         """The queries that read what a query makes."""
         return [each for each in self.running if running.output in each.streams]
+
+    def named_readers(self, running: Running) -> list[Running]:
+        """Those of them that name it."""
+        return [
+            each
+            for each in self.readers(running)
+            if any(source.stream == NamedNode(running.name) for source in sources_of(each.query))
+        ]
 
     def _check_streams(self, query: Query, output: str | None) -> None:
         if output is not None and output in self.streams:
@@ -197,6 +219,16 @@ class Core:
                     span=source.span,
                     hint=f"the streams are {known}" if known else "no stream is registered",
                 )
+
+        if output in self.gone and self._reaches(self.gone[output], query):
+            raise QueryError("the query would feed itself: what it makes is read by a query that it reads")
+
+    def _reaches(self, stream: int, query: Query) -> bool:
+        """What comes on a stream reaches a query, directly or through others."""
+        if any(_reads(query, iri) for iri, number in self.streams.items() if number == stream):
+            return True
+        made = [each.output for each in self.running if stream in each.streams and each.output is not None]
+        return any(self._reaches(each, query) for each in made)
 
     # ------------------------------------------------------------ input
 
@@ -285,7 +317,7 @@ class Core:
         if running.output is None:
             return
         for result in running.make():
-            if result.sign != "-":
+            if result.sign != "-" and not result.empty:
                 yield running.output, result.time, result.triples
 
     def _close_boundaries(self, linked: list[Running], before: int) -> None:

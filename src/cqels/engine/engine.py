@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from time import time_ns
 from types import TracebackType
@@ -142,11 +143,12 @@ class Engine:
         query names and that are not there are declared, unless `declare` is False: then that is an error.
         """
         planned, text = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
-        self._count += 1
-        chosen = planned.name or f"query-{self._count}"
-        if chosen in self._queries:
-            raise CqelsError(f"there is a query '{chosen}' already", hint="drop it, or register under another name")
+        chosen = planned.name or self._unused_name()
         try:
+            if chosen in self._queries:
+                raise QueryError(
+                    f"there is a query {chosen} already", hint="drop it first, or register the query under another name"
+                )
             running = self._registered(planned, chosen, declare=declare)
         except QueryError as error:
             error.query = planned
@@ -156,13 +158,17 @@ class Engine:
         standing = self._queries[chosen] = StandingQuery(self, running, callback)
         return standing
 
+    def _unused_name(self) -> str:
+        self._count += 1
+        return next(name for number in count(self._count) if (name := f"query-{number}") not in self._queries)
+
     def _registered(self, planned: Query, name: str, *, declare: bool) -> Running:
         for source in sources_of(planned) if declare else ():
             named = source.stream
             if isinstance(named, NamedNode) and named.value not in self._core.streams and named.value != name:
                 self.declare(StreamSettings(named.value))
         running = self._core.register(planned, name)
-        if running.output is not None:
+        if running.output is not None and running.output == len(self._clock):
             self._clock.add(StreamSettings(name))
         return running
 
@@ -171,8 +177,9 @@ class Engine:
         try:
             return self._queries[name]
         except KeyError:
-            known = ", ".join(f"'{each}'" for each in self._queries)
-            raise CqelsError(f"there is no query '{name}'", hint=f"there are {known}" if known else None) from None
+            known = ", ".join(self._queries)
+            hint = f"the queries are {known}" if known else "no query is registered"
+            raise CqelsError(f"there is no query {name}", hint=hint) from None
 
     @property
     def queries(self) -> tuple[StandingQuery, ...]:
@@ -180,10 +187,14 @@ class Engine:
 
     def drop(self, query: str | StandingQuery) -> None:
         """Stop a query. What it has sent can still be taken."""
-        standing = self.query(query if isinstance(query, str) else query.name)
-        if readers := self._core.readers(standing.running):
-            names = ", ".join(f"'{each.name}'" for each in readers)
-            raise CqelsError(f"query '{standing.name}' feeds {names}", hint="drop those first")
+        standing = self.query(query) if isinstance(query, str) else query
+        if self._queries.get(standing.name) is not standing:
+            raise CqelsError(f"query {standing.name} has been dropped already")
+        if readers := [each.name for each in self._core.named_readers(standing.running)]:
+            raise CqelsError(
+                f"query {standing.name} makes a stream that is read by {', '.join(readers)}",
+                hint=f"drop {readers[0]} first",
+            )
         standing.running.make()
         self._core.drop(standing.running)
         del self._queries[standing.name]

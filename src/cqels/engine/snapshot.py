@@ -39,13 +39,16 @@ def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettin
     """Bring an engine with the same queries to the state of a snapshot: how many elements had been late."""
     page = _page_of(data)
     _check(page, core, settings)
+    _recompile(page, core)
     core.arena.restore(data)
     core.terms.forget()
     core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
     core.calls.memo = int(core.arena.words[MEMO_ROOT])
     core.number, core.last, core.released = page["number"], page["last"], page["released"]
     core.block = tuple(page["block"])
-    core.streams = {iri: number for number, iri in enumerate(page["streams"])}
+    core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
+    numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
+    clock.be(settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
     _restore_clock(page["clock"], clock)
     functions = []
     by_name = {running.name: running for running in core.running}
@@ -79,7 +82,8 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
         "released": core.released,
         "block": list(core.block),
         "late": late,
-        "streams": list(core.streams),
+        "streams": core.streams,
+        "gone": core.gone,
         "settings": [[each.iri, each.lateness, each.idle, each.arrival] for each in settings.values()],
         "clock": [numbers, [part.tolist() for part in (held.times, held.streams, held.counts, held.triples)]],
         "queries": [
@@ -88,6 +92,7 @@ def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: i
                 "query": fingerprint(running.query),
                 "places": list(places_of(running.pipeline)),
                 "functions": [number for number, _ in running.functions],
+                "known": list(running.pipeline.streams),
                 "streams": sorted(running.streams),
                 "output": running.output,
                 "ready": [_result(each) for each in running.ready],
@@ -162,6 +167,20 @@ def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]
     if before != now:
         different = ", ".join(f"<{iri}>" for iri in sorted({*before, *now}) if before.get(iri) != now.get(iri))
         raise CqelsError(f"the snapshot is of other streams: {different}", hint="declare the streams as they were")
+
+
+def _recompile(page: dict[str, Any], core: Core) -> None:
+    """Compile again what was registered when there were other streams: a variable ranges over them."""
+    for state in page["queries"]:
+        (running,) = (each for each in core.running if each.name == state["name"])
+        if running.pipeline.streams != tuple(state["known"]):
+            streams = {iri: number for number, iri in enumerate(state["known"])}
+            again = core.compiled(running.query, running.name, streams)
+            running.pipeline, running.functions = again.pipeline, again.functions
+
+
+def _by_number(streams: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(streams.items(), key=lambda item: item[1]))
 
 
 def _restore_clock(state: list[Any], clock: Clock) -> None:

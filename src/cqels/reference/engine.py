@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from time import time_ns
 
 from pyoxigraph import NamedNode
 
 from cqels.io import Element, Rejected, Result
 from cqels.lang.syntax import Range
-from cqels.model.errors import QueryError
+from cqels.model.errors import CqelsError, QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
@@ -34,7 +35,7 @@ def naive(plan: Plan, world: World) -> Bag:
     return Evaluator(world).solutions(plan)
 
 
-@dataclass
+@dataclass(eq=False)
 class Registered:
     """A query that runs: what it read and sent so far."""
 
@@ -42,6 +43,8 @@ class Registered:
     name: str
     plan: Plan
     since: int
+    streams: tuple[str, ...] = ()
+    """The streams that were there when it came: those that it reads where it names none."""
     ticks: int = 0
     rows: list[Row] = field(default_factory=list)
     answer: bool = False
@@ -92,6 +95,9 @@ class Reference:
         self._settings = list(streams)
         self._clock = Clock(self._settings, self._count_late)
         self._queries: list[Registered] = []
+        self._count = 0
+        self._gone: set[str] = set()
+        """Streams whose queries were dropped; what they brought is still in the windows of those who read them."""
         self._history: dict[str, list[Arrival]] = {each.iri: [] for each in self._settings}
         self._number = 0
         self._now: int | None = None
@@ -102,38 +108,55 @@ class Reference:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        return tuple(self._history)
+        """Those that there are, those that queries make among them."""
+        return tuple(iri for iri in self._history if iri not in self._gone)
 
     def register(self, query: Query) -> Registered:
         """Add a query. It sees the elements that arrive from now on."""
-        name = query.name or f"query-{len(self._queries) + 1}"
         plan = transform_plan(query.plan, _without_slide) if query.policy == "cqels-1" else query.plan
-        registered = Registered(query, name, plan, self._number)
+        registered = Registered(query, query.name or self._unused_name(), plan, self._number, self.streams)
+        try:
+            self._check(registered)
+        except QueryError as error:
+            error.query = query
+            raise
         for source in registered.sources:
-            try:
-                self._check_stream(source, registered)
-            except QueryError as error:
-                error.query = query
-                raise
             if isinstance(source.window, Range) and source.window.slide is not None:
                 registered.closed[source.window.slide] = None
-        if registered.output is not None:
-            if registered.output in self._history:
-                raise QueryError(
-                    f"there is a stream <{registered.output}> already", hint="register the query under another name"
-                )
-            self._history[registered.output] = []
+        self._count += 1
         self._queries.append(registered)
-        if self._feeds(registered, registered):
-            self._queries.remove(registered)
-            del self._history[registered.name]
-            loop = QueryError("the query would feed itself: what it makes is read by a query that it reads")
-            loop.query = query
-            raise loop
+        if registered.output is not None:
+            self._history.setdefault(registered.output, [])
+            self._gone.discard(registered.output)
         return registered
 
-    def drop(self, registered: Registered) -> None:
-        self._queries.remove(registered)
+    def query(self, name: str) -> Registered:
+        """The query that runs under this name."""
+        for each in self._queries:
+            if each.name == name:
+                return each
+        running = ", ".join(each.name for each in self._queries)
+        hint = f"the queries are {running}" if running else "no query is registered"
+        raise CqelsError(f"there is no query {name}", hint=hint)
+
+    def drop(self, query: Registered | str) -> None:
+        """End a query. What it has sent can still be taken; the stream that it made is gone.
+
+        A query whose stream another one names cannot go before that one. `STREAM ?s` names none: it goes on without.
+        """
+        dropped = query if isinstance(query, Registered) else self.query(query)
+        if dropped not in self._queries:
+            raise CqelsError(f"query {dropped.name} has been dropped already")
+        if dropped.output is not None:
+            stream = NamedNode(dropped.output)
+            readers = [each.name for each in self._queries if any(source.stream == stream for source in each.sources)]
+            if readers:
+                raise CqelsError(
+                    f"query {dropped.name} makes a stream that is read by {', '.join(readers)}",
+                    hint=f"drop {readers[0]} first",
+                )
+            self._gone.add(dropped.output)
+        self._queries.remove(dropped)
 
     def push(self, element: Element, *, arrived: int | None = None) -> None:
         """An element arrives: now, or at the time `arrived`, which only a stream in arrival time looks at."""
@@ -199,8 +222,7 @@ class Reference:
 
     def _depth(self, registered: Registered) -> int:
         """How many queries the stream of a source has come through."""
-        read = {source.stream.value for source in registered.sources if isinstance(source.stream, NamedNode)}
-        producers = [each for each in self._queries if each.output in read]
+        producers = [each for each in self._queries if each.output is not None and self._reads(registered, each.output)]
         return 1 + max((self._depth(each) for each in producers), default=0)
 
     def _deliver(self) -> None:
@@ -211,33 +233,52 @@ class Reference:
             self._number += 1
             self._history[stream].append(arrival)
             for each in list(self._queries):
-                if any(stream in self._streams_of(each, source) for source in each.sources):
+                if self._reads(each, stream):
                     self._tick(each, time, arrival=arrival)
 
     def _streams_of(self, registered: Registered, source: Source) -> list[str]:
         """The streams a source reads. Where it names none they are all that are registered, but not the query's own."""
         if isinstance(source.stream, NamedNode):
             return [source.stream.value]
-        return [stream for stream in self._history if stream != registered.output]
+        return list(registered.streams)
 
-    def _feeds(self, producer: Registered, reader: Registered, seen: frozenset[str] = frozenset()) -> bool:
-        """What `producer` makes reaches `reader`, through other queries or directly."""
-        if producer.output is None or producer.name in seen:
+    def _unused_name(self) -> str:
+        names = {each.name for each in self._queries}
+        return next(name for number in count(self._count + 1) if (name := f"query-{number}") not in names)
+
+    def _check(self, registered: Registered) -> None:
+        """Refuse a query whose name is taken, that reads what is not there, or that would feed itself."""
+        if any(each.name == registered.name for each in self._queries):
+            raise QueryError(
+                f"there is a query {registered.name} already",
+                hint="drop it first, or register the query under another name",
+            )
+        for source in registered.sources:
+            self._check_stream(source, registered)
+        if registered.output in self.streams:
+            raise QueryError(
+                f"there is a stream <{registered.output}> already", hint="register the query under another name"
+            )
+        if self._feeds(registered, registered):
+            raise QueryError("the query would feed itself: what it makes is read by a query that it reads")
+
+    def _feeds(self, producer: Registered, reader: Registered) -> bool:
+        """What `producer` makes reaches `reader`, which comes next to be registered, directly or through others."""
+        if producer.output is None:
             return False
-        readers = [
-            each
-            for each in self._queries
-            if any(producer.output in self._streams_of(each, source) for source in each.sources)
-        ]
-        return reader in readers or any(self._feeds(each, reader, seen | {producer.name}) for each in readers)
+        readers = [each for each in (*self._queries, reader) if self._reads(each, producer.output)]
+        return reader in readers or any(self._feeds(each, reader) for each in readers)
+
+    def _reads(self, registered: Registered, stream: str) -> bool:
+        return any(stream in self._streams_of(registered, source) for source in registered.sources)
 
     def _check_stream(self, source: Source, registered: Registered) -> None:
         if not isinstance(source.stream, NamedNode):
             return
         if source.stream.value == registered.output:
             raise QueryError("the query reads the stream that it makes", span=source.span)
-        if source.stream.value not in self._history:
-            known = ", ".join(f"<{iri}>" for iri in self._history)
+        if source.stream.value not in self.streams:
+            known = ", ".join(f"<{iri}>" for iri in self.streams)
             raise QueryError(
                 f"stream {source.stream} is not registered",
                 span=source.span,
@@ -277,7 +318,9 @@ class Reference:
         each.rows, each.contents = rows, contents
         each.results += sent
         if each.output is not None:
-            self._made.extend((each.output, now, result.triples) for result in sent if result.sign != "-")
+            self._made.extend(
+                (each.output, now, result.triples) for result in sent if result.triples and result.sign != "-"
+            )
 
     def _answer(
         self, each: Registered, now: int, answer: bool, unmoved: list[Row] | None, changed: bool
@@ -330,7 +373,7 @@ class Reference:
         return World(
             default=self._default(query),
             named={name: self._graph(name) for name in named},
-            streams=tuple(NamedNode(iri) for iri in self._history if iri != each.output),
+            streams=tuple(NamedNode(iri) for iri in each.streams),
             window=window,
             service=self._service,
             now=now,
