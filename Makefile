@@ -31,8 +31,9 @@ unit: setup  ## the tests alone
 fuzz: setup  ## long random comparison of the evaluators (minutes)
 	$(BIN)/pytest -n $(WORKERS) -m fuzz
 
-bench: setup  ## the benchmarks of the kernels, each beside a rival (minutes)
-	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
+bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)
+	$(BIN)/python bench/bars.py
+	$(BIN)/python bench/jws.py
 
 rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
 	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py

@@ -283,6 +283,11 @@ def test_an_engine_in_a_file(tmp_path: Path) -> None:
         engine.push(OBS, reading("a", 31), time="1s")
         assert values(query.take()) == [("a", "31")]
     assert path.stat().st_size == 1 << 24
+    with cqels.Engine(memory=path) as engine:  # what another engine left is not in the way
+        assert values(engine.register(HOT).take()) == []
+    path.write_text("something else")
+    with pytest.raises(cqels.CqelsError, match="not the memory of an engine"):
+        cqels.Engine(memory=path)
 
 
 def test_a_full_engine_says_so() -> None:

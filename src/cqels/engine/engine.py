@@ -19,7 +19,7 @@ from cqels.engine.core import Core, Running, sources_of
 from cqels.engine.intake import Data, Intake, Time
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Rejected, StreamSettings
-from cqels.kernels.memory import Arena
+from cqels.kernels.memory import Arena, is_arena
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -55,7 +55,7 @@ class Engine:
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
         self.late = 0
         self._core = Core(
-            self.store, Arena(None if memory is None else Path(memory), size=size), start=parse_time(start)
+            self.store, Arena(None if memory is None else _emptied(Path(memory)), size=size), start=parse_time(start)
         )
         self._clock = Clock(now=now)
         self.intake = Intake(self._core.terms)
@@ -331,6 +331,17 @@ def _planned(query: str | os.PathLike[str] | Query, **options: Any) -> tuple[Que
         place = text
         text = read_query(Path(text))
     return prepare(text, source=place, **options), Source(text, place)
+
+
+def _emptied(path: Path) -> Path:
+    """A file for an engine's memory: a new one, or one that another engine has left behind."""
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(8)
+        if head and not is_arena(head):
+            raise CqelsError(f"{path} is there already, and is not the memory of an engine")
+        path.unlink()
+    return path
 
 
 def _duration(value: Time) -> int:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,11 @@ def copy(base, source, target, words):
         store(base, target + word, load(base, source + word))
 
 
+def is_arena(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is an arena of this version."""
+    return int.from_bytes(head[:8], "little") == MAGIC
+
+
 class Arena:
     """The memory of one engine: in memory, or a file that any process can map.
 
@@ -223,7 +229,8 @@ class Arena:
 
 def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
     if path is not None:
-        length = size or RESERVE
+        # a page that does not fit on the disk would end the process: an arena that is full says so
+        length = size or min(RESERVE, shutil.disk_usage(path.parent).free * 9 // 10 & -mmap.PAGESIZE)
         with path.open("a+b") as file:
             if os.fstat(file.fileno()).st_size < length:
                 file.truncate(length)  # a sparse file: what is not written takes no space

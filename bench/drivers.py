@@ -1,0 +1,269 @@
+"""Operators fed by the thousand: kernels that drive rings, joins and what follows a join, and the inputs for them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from measure import REPEATS, Words, timed_in_turn
+
+from cqels.kernels.buffers import (
+    AHEAD,
+    DATA,
+    FIRST,
+    MASK,
+    ROWS,
+    STRIDE,
+    add_index,
+    change,
+    evict,
+    expect_row,
+    make_ring,
+    probe,
+)
+from cqels.kernels.index import COUNT, HEAD
+from cqels.kernels.jit import kernel
+from cqels.kernels.join import (
+    BUFFER,
+    INPUT,
+    INPUTS,
+    OUT,
+    QUEUE,
+    Input,
+    make_join,
+    read_orders,
+    set_order,
+    step_join,
+)
+from cqels.kernels.memory import FIRST as FIRST_WORD
+from cqels.kernels.memory import FREE, Arena, call, load, store
+from cqels.kernels.rows import COLUMNS, DONE, TIME, WIDTH, add_row, clear, make_queue
+from cqels.kernels.rows import COUNT as QUEUED
+
+EVENT_WORDS = 8
+"""Words of an event: its input, a row of at most seven words."""
+SHAPES = {"star": [(0, 1), (0, 2), (0, 3)], "chain": [(0, 1), (1, 2), (2, 3)]}
+"""The output columns of the two columns of each input."""
+FOREVER = 1 << 40
+
+
+# --- kernels: whole blocks of events in one call
+
+
+@kernel
+def fill_and_slide(base, ring, index, events, first, count, size, offsets):
+    """Insert rows into a ring, and evict the oldest beyond `size`; ask now and then, or the index would go."""
+    for number in range(first, first + count):
+        if number % 1000 == 0:
+            probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets)
+        expect_row(base, ring, events + (number + AHEAD) * EVENT_WORDS + 1)  # as for the rows of a queue
+        if load(base, ring + ROWS) >= size:
+            evict(base, ring)
+        change(base, ring, events + number * EVENT_WORDS + 1)
+
+
+@kernel
+def probe_all(base, ring, index, events, first, count, offsets):
+    """Read the counter of each event's key and its newest row: a sum, so that nothing is optimised away."""
+    total = 0
+    for number in range(first, first + count):
+        entry = probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets)
+        found = load(base, entry + COUNT)
+        if found != 0:
+            position = (load(base, entry + HEAD) - 1) & load(base, ring + MASK)
+            row = load(base, ring + DATA) + position * load(base, ring + STRIDE)
+            total += found + load(base, row + COLUMNS)
+    return total
+
+
+@kernel
+def drive(base, join, events, first, count, span, taking_back, step, operator, sent):
+    """Feed a join one event per tick: every window lets go of what is older than `span`, then the event is queued.
+
+    With `taking_back` 1 expired rows are changes like any other, and take back what they were joined to.  `step` is the
+    address of the step of an operator that reads the join's output and writes to the queue `sent`, or 0.  The result is
+    how many rows came out at the end, or -1 if the operator needed Python.
+    """
+    out, results = load(base, join + OUT), 0
+    inputs = load(base, join + INPUTS)
+    for number in range(first, first + count):
+        event = events + number * EVENT_WORDS
+        now = load(base, event + 1 + TIME)
+        for other in range(inputs):
+            source = load(base, join + INPUT + other)
+            ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
+            clear(base, queue)
+            expired, width = 0, load(base, queue + WIDTH)
+            while expired < load(base, ring + ROWS):
+                position = (load(base, ring + FIRST) + expired) & load(base, ring + MASK)
+                row = load(base, ring + DATA) + position * load(base, ring + STRIDE)
+                if load(base, row + TIME) > now - span:
+                    break
+                if taking_back == 0:
+                    evict(base, ring)
+                    continue
+                target = add_row(base, queue)
+                for word in range(width):
+                    store(base, target + word, load(base, row + word))
+                store(base, target, -1)
+                expired += 1
+        queue = load(base, load(base, join + INPUT + load(base, event)) + QUEUE)
+        target = add_row(base, queue)
+        for word in range(load(base, queue + WIDTH)):
+            store(base, target + word, load(base, event + 1 + word))
+        step_join(base, join)
+        if step != 0:
+            if call(step, base, operator, now) != DONE:
+                return -1
+            results += load(base, sent + QUEUED)
+            clear(base, sent)
+        else:
+            results += load(base, out + QUEUED)
+        clear(base, out)
+    return results
+
+
+# --- inputs
+
+
+def make_events(arena: Arena, inputs: Words, columns: list[Words]) -> int:
+    """Events in the arena, one per time: input, and a row with these columns."""
+    count = len(inputs)
+    place = arena.take(count * EVENT_WORDS)
+    block = arena.array(place, count * EVENT_WORDS).reshape(count, EVENT_WORDS)
+    block[:, 0] = inputs
+    block[:, 1] = 1
+    block[:, 2] = block[:, 4] = np.arange(count)
+    for number, column in enumerate(columns):
+        block[:, 5 + number] = column
+    return place
+
+
+def live_bytes(arena: Arena) -> int:
+    """Bytes of an arena that are handed out and not given back."""
+    words = arena.words
+    free = 0
+    for power in range(FIRST_WORD - FREE):
+        place = int(words[FREE + power])
+        while place:
+            free += 1 << power
+            place = int(words[place])
+    return 8 * (arena.used - free)
+
+
+class Ring:
+    """A window of so many rows with one indexed column, and the events that slide it."""
+
+    def __init__(self, values: Words, size: int) -> None:
+        self.arena = Arena()
+        self.size = size
+        self.events = make_events(self.arena, np.zeros(len(values), np.int64), [values])
+        self.ring = make_ring(self.arena, 1)
+        self.index = add_index(self.arena, self.ring, [0])
+        self.offsets = self.arena.take(2)
+        self.arena.words[self.offsets] = COLUMNS
+
+    def slide(self, first: int, block: int) -> None:
+        fill_and_slide(self.arena.base, self.ring, self.index, self.events, first, block, self.size, self.offsets)
+
+    def probe(self, first: int, block: int) -> int:
+        return int(probe_all(self.arena.base, self.ring, self.index, self.events, first, block, self.offsets))
+
+
+class Join:
+    """A join of windows that hold `size` rows each when events come to its inputs in turn."""
+
+    def __init__(self, columns: list[tuple[int, ...]], inputs: Words, values: list[Words], size: int) -> None:
+        self.arena = Arena()
+        self.columns, self.inputs, self.values = columns, inputs, values
+        self.span = size * len(columns)
+        self.events = make_events(self.arena, inputs, values)
+        self._others = live_bytes(self.arena)
+        self.out = int(make_queue(self.arena.base, 1 + max(column for own in columns for column in own)))
+        sources = [
+            Input(make_ring(self.arena, len(own)), own, int(make_queue(self.arena.base, len(own)))) for own in columns
+        ]
+        self.rings = [source.buffer for source in sources]
+        self.join = make_join(self.arena, self.out, sources)
+        self.step = self.operator = self.sent = 0
+
+    @property
+    def state(self) -> int:
+        """Bytes of all that the join remembers."""
+        return live_bytes(self.arena) - self._others
+
+    def follow(self, step: int, operator: int, sent: int) -> None:
+        """Let an operator read the output: the address of its step, its place, its queue."""
+        self.step, self.operator, self.sent = step, operator, sent
+
+    def feed(self, first: int, block: int, *, taking_back: bool = False) -> int:
+        """Feed so many events: rows that came out."""
+        rest = self.step, self.operator, self.sent
+        found = drive(self.arena.base, self.join, self.events, first, block, self.span, int(taking_back), *rest)
+        if found < 0:
+            raise RuntimeError("a step needed Python: choose other values")
+        return int(found)
+
+
+def three_way(shape: str, size: int, keys: int, total: int) -> Join:
+    """A join of three windows of `size` rows, and events in turn: about one result each if there are as many keys."""
+    random = np.random.default_rng(2)
+    values = [random.integers(1, keys + 1, total), random.integers(1, keys + 1, total)]
+    return Join(SHAPES[shape], np.arange(total) % 3, values, size)
+
+
+def cost_of(shape: str, size: int, keys: int, block: int, *, taking_back: bool = False) -> tuple[float, float]:
+    """Of a three-way join: seconds per event, results per event."""
+    join = three_way(shape, size, keys, 3 * size + block * (REPEATS + 1))
+    join.feed(0, 3 * size)
+    results = 0
+
+    def run(number: int) -> None:
+        nonlocal results
+        results += join.feed(3 * size + number * block, block, taking_back=taking_back)
+
+    [spent] = timed_in_turn(run)
+    return spent / block, results / (block * (REPEATS + 1))
+
+
+# --- an order that turns out wrong
+
+
+def flipping(keys: int, block: int) -> tuple[Join, int]:
+    """A join whose first input has events, and how many come before them: these fill the others.
+
+    In the first half of the events the second input has 100 matches for each and the third rarely one; then they flip.
+    """
+    random = np.random.default_rng(3)
+    half = block * (REPEATS + 1)
+    many = np.repeat(np.arange(1, keys + 1), 100)
+    few = np.arange(1, keys + 1, 100)
+    second, third = np.concatenate([many, few + keys]), np.concatenate([few, many + keys])
+    first = [random.integers(1, keys + 1, half), random.integers(keys + 1, 2 * keys + 1, half)]
+    inputs = np.repeat([1, 2, 0], [len(second), len(third), 2 * half])
+    values = np.concatenate([second, third, *first])
+    join = Join(SHAPES["star"], inputs, [values, np.arange(1, len(values) + 1)], FOREVER)
+    return join, len(second) + len(third)
+
+
+def adaptivity() -> tuple[dict[str, list[float]], dict[tuple[int, ...], int]]:
+    """Seconds per event of both halves, by order; and how often each order was chosen where it was free."""
+    keys, block = 1_000, 100_000
+    joins: dict[str, Join] = {}
+    before = 0
+    for name, order in {"second first": [1, 2], "third first": [2, 1], "adaptive": []}.items():
+        joins[name], before = flipping(keys, block)
+        joins[name].feed(0, before)
+        set_order(joins[name].arena, joins[name].join, 0, order)
+    spent: dict[str, list[float]] = {name: [] for name in joins}
+    for half in (0, 1):
+
+        def run(number: int, join: Join, half: int = half) -> None:
+            join.feed(before + (half * (REPEATS + 1) + number) * block, block)
+
+        times = timed_in_turn(*(partial(run, join=join) for join in joins.values()))
+        for name, value in zip(joins, times, strict=True):
+            spent[name].append(value / block)
+    adaptive = joins["adaptive"]
+    orders = read_orders(adaptive.arena, adaptive.join)
+    return spent, {order: times for order, times in orders.items() if order[0] == 0}
