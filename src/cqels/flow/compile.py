@@ -43,10 +43,11 @@ class Compiler(Windows):
         """The operators of a plan; `active` is the queue of the window whose graph is the active one."""
         first, opened = len(self.operators), len(self.windows)
         made = self._stage(plan, active)
-        self._trace(plan, made.queue, first, opened)
+        self.trace(plan, made.queue, first, opened)
         return made
 
-    def _trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
+    def trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
+        """Note what was made for a part: its queue, and the operators and windows but those that were there before."""
         operators = tuple(place for _, place in self.operators[first:])
         windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
         self.traces.append(Trace(plan, queue, operators, windows))
@@ -173,7 +174,7 @@ class Compiler(Windows):
             case algebra.Stream(sources=sources, input=inner, at=None) if self._is_flat(plan):
                 first, opened = len(self.operators), len(self.windows)
                 graph = self.graph(sources, plan.graphs)
-                self._trace(plan, graph, first, opened)
+                self.trace(plan, graph, first, opened)
                 yield from self._leaves(inner, graph)
             case _:
                 yield self.stage(plan, active)
