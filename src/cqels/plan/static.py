@@ -13,6 +13,7 @@ from cqels.plan.algebra import (
     Plan,
     Sequence,
     Service,
+    Slice,
     Static,
     Stream,
     Triples,
@@ -102,6 +103,8 @@ def is_static(plan: Plan, *, windowed: bool = False) -> bool:
                 return False
             if isinstance(node, Exists) and not is_static(node.pattern, windowed=windowed):
                 return False
+            if isinstance(node, Exists) and any(isinstance(each, Slice) for each in walk_plan(node.pattern)):
+                return False  # a LIMIT counts solutions that agree with the outside, which a table does not know
     return all(is_static(each, windowed=windowed) for each in inputs_of(plan))
 
 
