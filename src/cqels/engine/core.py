@@ -153,7 +153,7 @@ class Core:
         if self.last is not None:
             self.arena.words[running.pipeline.place + machine.LAST] = self.last
         for table in running.pipeline.tables:
-            self._tables.refresh(running.query, table)
+            self._tables.refresh(running.pipeline, running.name, table)
         if output is not None:
             running.output = self.add_stream(output)
         self.running.append(running)
@@ -272,7 +272,7 @@ class Core:
             if not (read & graphs or (ANY in read and graphs - {None})):
                 continue
             for table in running.pipeline.tables:
-                self._tables.refresh(running.query, table)
+                self._tables.refresh(running.pipeline, running.name, table)
             if running.pipeline.recomputed:
                 self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
@@ -284,7 +284,7 @@ class Core:
     def refresh(self) -> None:
         """Bring all tables up to date with a dataset that may have changed unseen."""
         for running in self.running:
-            moved = [self._tables.refresh(running.query, table) for table in running.pipeline.tables]
+            moved = [self._tables.refresh(running.pipeline, running.name, table) for table in running.pipeline.tables]
             if any(moved):
                 if running.pipeline.recomputed:
                     self._recomputation.changed(running.pipeline)

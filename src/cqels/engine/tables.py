@@ -8,12 +8,13 @@ import numpy as np
 
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
-from cqels.flow.stages import Table, WholeGraph, put_rows
+from cqels.flow.stages import Pipeline, Table, WholeGraph, put_rows
 from cqels.kernels.memory import Arena, give
 from cqels.model.terms import Term
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query
-from cqels.plan.scope import variables
+from cqels.plan.functions import Context
+from cqels.plan.scope import mentioned, variables
 from cqels.store.dataset import Store
 
 
@@ -25,11 +26,16 @@ class Tables:
         self._store = store
         self._terms = terms
 
-    def refresh(self, query: Query, table: Table) -> bool:
-        """Put the difference between a table and the dataset as it is now into the table's queue: is there one?"""
+    def refresh(self, pipeline: Pipeline, seed: str, table: Table) -> bool:
+        """Put the difference between a table and the dataset as it is now into the table's queue: is there one?
+
+        `seed` is what draws, such as those of RAND(), begin with.
+        """
+        identity = mentioned(table.plan) | frozenset(variables(table.plan))
+        context = Context(seed=seed, identity=identity - pipeline.computed)
         width = len(table.stage.columns)
         encode = self._terms.encode
-        found = [encode(term) for row in self._rows(query, table.plan) for term in (row or (None,))]
+        found = [encode(term) for row in self._rows(pipeline.query, table.plan, context) for term in (row or (None,))]
         new = np.array(found, np.int64).reshape(-1, max(width, 1))
         old = self._arena.array(table.place, table.count * max(width, 1)).reshape(-1, max(width, 1))
         rows, weights = _difference(old, new)
@@ -45,7 +51,7 @@ class Tables:
         table.place = self._arena.take(table.room)
         self._arena.array(table.place, rows.size)[:] = rows.reshape(-1)
 
-    def _rows(self, query: Query, plan: Plan) -> Iterator[tuple[Term | None, ...]]:
+    def _rows(self, query: Query, plan: Plan, context: Context) -> Iterator[tuple[Term | None, ...]]:
         match plan:
             case algebra.Unit():
                 yield ()
@@ -59,6 +65,7 @@ class Tables:
                     variables(inner),
                     default_graphs=query.default_graphs,
                     named_graphs=query.named_graphs,
+                    context=context,
                 )
             case _:
                 raise AssertionError(f"{plan} is not static")
