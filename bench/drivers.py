@@ -129,6 +129,14 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     return results
 
 
+@kernel
+def fill_windows(base, join, events, first, count):
+    """Put events into the windows of a join, without joining them: there may be very many results on the way."""
+    for number in range(first, first + count):
+        event = events + number * EVENT_WORDS
+        change(base, load(base, load(base, join + INPUT + load(base, event)) + BUFFER), event + 1)
+
+
 # --- inputs
 
 
@@ -202,6 +210,10 @@ class Join:
         """Let an operator read the output: the address of its step, its place, its queue."""
         self.step, self.operator, self.sent = step, operator, sent
 
+    def fill(self, count: int) -> None:
+        """Let the first events be in the windows, as if all had been there when the join began."""
+        fill_windows(self.arena.base, self.join, self.events, 0, count)
+
     def feed(self, first: int, block: int, *, taking_back: bool = False) -> int:
         """Feed so many events: rows that came out."""
         rest = self.step, self.operator, self.sent
@@ -221,7 +233,7 @@ def three_way(shape: str, size: int, keys: int, total: int) -> Join:
 def cost_of(shape: str, size: int, keys: int, block: int, *, taking_back: bool = False) -> tuple[float, float]:
     """Of a three-way join: seconds per event, results per event."""
     join = three_way(shape, size, keys, 3 * size + block * (REPEATS + 1))
-    join.feed(0, 3 * size)
+    join.fill(3 * size)
     results = 0
 
     def run(number: int) -> None:
@@ -259,7 +271,7 @@ def adaptivity() -> tuple[dict[str, list[float]], dict[tuple[int, ...], int]]:
     before = 0
     for name, order in {"second first": [1, 2], "third first": [2, 1], "adaptive": []}.items():
         joins[name], before = flipping(keys, block)
-        joins[name].feed(0, before)
+        joins[name].fill(before)
         set_order(joins[name].arena, joins[name].join, 0, order)
     spent: dict[str, list[float]] = {name: [] for name in joins}
     for half in (0, 1):

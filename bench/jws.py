@@ -126,7 +126,7 @@ def join3(*, large: bool) -> Measured:
             block = max(300, min(100_000, int(2e6 / max(1, (size / keys) ** 2) / 3) * 3))
             join, rival = three_way(shape, size, keys, 3 * size + block * (REPEATS + 1)), plain()
             events = list(zip(join.inputs.tolist(), *(column.tolist() for column in join.values), strict=True))
-            join.feed(0, 3 * size)
+            join.fill(3 * size)
             for start in range(3 * size):
                 source, key, value = events[start]
                 rival.windows[source].add((start, key, value))
