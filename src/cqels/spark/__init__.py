@@ -1,0 +1,20 @@
+"""Continuous queries on Spark. Nothing here is imported, and no Java looked for, before it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cqels.spark.session import start, stop
+
+__all__ = ["start", "stop"]
+
+_PLACES = {"start": "cqels.spark.session", "stop": "cqels.spark.session"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'cqels.spark' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)
