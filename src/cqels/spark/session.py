@@ -70,7 +70,9 @@ def start(
     chosen = settings_for(master, name=name, partitions=partitions, ui=ui) | dict(settings or {})
     if (running := SparkSession.getActiveSession()) is not None:
         return running
-    filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # of which we use nothing there
+    filterwarnings(
+        "ignore", "PySpark does not yet fully support pandas", FutureWarning
+    )  # of which we use nothing there
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
