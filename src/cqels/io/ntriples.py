@@ -179,9 +179,7 @@ def _lines(declaration: StreamDeclaration, path: Path | str, texts: Iterable[tup
                 yield _Line(place, text, statements)
 
 
-def _kind_of(
-    declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]
-) -> tuple[_Kind, Iterator[_Line]]:
+def _kind_of(declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]) -> tuple[_Kind, Iterator[_Line]]:
     """Look at the first lines to tell what the file holds, and give the lines back with it."""
     if declaration.element == "graph":
         return "quads", lines
