@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cqels.spark.app import App
     from cqels.spark.session import start, stop
 
-__all__ = ["start", "stop"]
+__all__ = ["App", "start", "stop"]
 
-_PLACES = {"start": "cqels.spark.session", "stop": "cqels.spark.session"}
+_PLACES = {"App": "cqels.spark.app", "start": "cqels.spark.session", "stop": "cqels.spark.session"}
 
 
 def __getattr__(name: str) -> Any:

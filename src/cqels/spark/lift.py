@@ -2,7 +2,8 @@
 
 A row has its text in the column `value` (text or bytes) and may have more columns: `time`, the source's own timestamp;
 `place`, where the row comes from (a file, a topic with its partition); `position`, where in it (an offset).  These give
-rejected input its place, blank nodes their scope, and blocks their order: the one of (place, position, number).
+rejected input its place, blank nodes their scope, and the blocks of a stream their order: the one of (place, position,
+number).
 
 What comes out are rows of two kinds.  A block has its elements in `block`; a rejected line or row has none, but its
 `reason` and its `text`.
@@ -45,6 +46,7 @@ LONGEST_TEXT = 2000
 """Characters of a rejected text that are kept."""
 SCHEMA = pyarrow.schema(
     [
+        ("stream", pyarrow.int32()),
         ("place", pyarrow.string()),
         ("position", pyarrow.int64()),
         ("number", pyarrow.int64()),
@@ -53,7 +55,7 @@ SCHEMA = pyarrow.schema(
         ("text", pyarrow.string()),
     ]
 )
-COLUMNS = "place string, position long, number long, block binary, reason string, text string"
+COLUMNS = "stream int, place string, position long, number long, block binary, reason string, text string"
 """The same for Spark."""
 _NOT_UTF8 = "surrogateescape"
 
@@ -227,12 +229,13 @@ class _Workshop:
 
     def lifted(self, run: _Run, numbers: Iterator[int]) -> Iterator[dict[str, object]]:
         """The block of some rows, if they have elements, and what was rejected of them."""
+        stream = self._lifting.number
         rejected: list[dict[str, object]] = []
 
         def reject(place: str, reason: str, text: str) -> None:
             shown = text.encode("utf-8", _NOT_UTF8).decode("utf-8", "replace")[:LONGEST_TEXT]
             told = {"place": place, "position": run.position, "reason": reason, "text": shown}
-            rejected.append({**told, "number": next(numbers)})
+            rejected.append({**told, "stream": stream, "number": next(numbers)})
 
         lift = self._lifting.lift
         if lift.own_time:
@@ -245,7 +248,8 @@ class _Workshop:
             batch = self._matcher.kept(batch)
         if len(batch):
             block = pack(batch, self._terms.dictionary)
-            yield {"place": run.place, "position": run.position, "number": next(numbers), "block": block}
+            place = {"stream": stream, "place": run.place, "position": run.position}
+            yield {**place, "number": next(numbers), "block": block}
         yield from rejected
 
     def _lines(self, run: _Run, reject: Told) -> Batch:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INSTALL = "pip install 'cqels[spark]'"
-_PARTS = ("pyspark", "pyarrow")
+_PARTS = ("pyspark", "pyarrow", "google.protobuf")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
@@ -62,7 +62,7 @@ def start(
     `partitions` is the number of tasks after a shuffle, and so of engines that can run side by side.  `settings` are
     Spark's own and go before ours.
     """
-    missing = [part for part in _PARTS if find_spec(part) is None]
+    missing = [part for part in _PARTS if not _is_there(part)]
     if missing:
         raise CqelsError(f"Spark is not installed: there is no {' and no '.join(missing)}", hint=INSTALL)
     from pyspark.sql import SparkSession
@@ -79,6 +79,13 @@ def start(
     with _environment(find_java()):
         spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+def _is_there(part: str) -> bool:
+    try:
+        return find_spec(part) is not None
+    except ModuleNotFoundError:  # what it is a part of is not there
+        return False
 
 
 def settings_for(master: str, *, name: str, partitions: int | None, ui: bool) -> dict[str, str]:
