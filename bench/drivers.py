@@ -30,6 +30,8 @@ from cqels.kernels.join import (
     OUT,
     QUEUE,
     Input,
+    expect_change,
+    expect_matches,
     make_join,
     read_orders,
     set_order,
@@ -40,6 +42,7 @@ from cqels.kernels.memory import FREE, Arena, call, load, store
 from cqels.kernels.rows import COLUMNS, DONE, TIME, WIDTH, add_row, clear, make_queue
 from cqels.kernels.rows import COUNT as QUEUED
 
+NEAR = 2
 EVENT_WORDS = 8
 """Words of an event: its input, a row of at most seven words."""
 SHAPES = {"star": [(0, 1), (0, 2), (0, 3)], "chain": [(0, 1), (1, 2), (2, 3)]}
@@ -89,6 +92,9 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
         now = load(base, event + 1 + TIME)
+        coming, next_one = event + AHEAD * EVENT_WORDS, event + NEAR * EVENT_WORDS  # as the machine looks ahead
+        expect_change(base, join, load(base, coming), coming + 1)
+        expect_matches(base, join, load(base, next_one), next_one + 1)
         for other in range(inputs):
             source = load(base, join + INPUT + other)
             ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
@@ -127,9 +133,9 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
 
 
 def make_events(arena: Arena, inputs: Words, columns: list[Words]) -> int:
-    """Events in the arena, one per time: input, and a row with these columns."""
+    """Events in the arena, one per time: input, and a row with these columns; empty ones behind, to look ahead at."""
     count = len(inputs)
-    place = arena.take(count * EVENT_WORDS)
+    place = arena.take((count + AHEAD) * EVENT_WORDS)
     block = arena.array(place, count * EVENT_WORDS).reshape(count, EVENT_WORDS)
     block[:, 0] = inputs
     block[:, 1] = 1

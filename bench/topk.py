@@ -27,7 +27,6 @@ from cqels.engine.engine import Engine
 from cqels.io import Element
 from cqels.model.terms import XSD_INTEGER
 from cqels.plan.prepare import prepare
-from cqels.store.dataset import Store
 
 EX = "http://ex.org/"
 STREAM, VALUE = EX + "s", NamedNode(EX + "v")
@@ -52,7 +51,7 @@ def elements(found: Iterator[tuple[int, Reading]]) -> list[Element]:
 
 def engine_ticks(shape: str, window: int, limit: int, emit: str) -> Callable[[int], float]:
     """Runs so many ticks: the time of one."""
-    engine = Engine(Store(), [STREAM])
+    engine = Engine()
     text = f"PREFIX : <{EX}> SELECT ?s ?v WHERE {{ STREAM :s [TRIPLES {window}] {{ ?s :v ?v }} }}"
     running = engine.register(prepare(f"{text} ORDER BY DESC(?v) LIMIT {limit}", emit=emit))
     source = enumerate(readings(shape))
@@ -60,7 +59,7 @@ def engine_ticks(shape: str, window: int, limit: int, emit: str) -> Callable[[in
     def run(ticks: int) -> float:
         block = elements(islice(source, ticks))
         start = process_time()
-        engine.push(block)
+        engine.push_elements(block)
         running.take()
         return (process_time() - start) / ticks
 

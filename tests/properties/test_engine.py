@@ -66,6 +66,30 @@ def test_the_engine_agrees_where_queries_come_and_go(examples: int) -> None:
     law()
 
 
+class Forgetting(Incremental):
+    """Looks for what nothing refers to after every event."""
+
+    def push(self, element: Element) -> None:
+        super().push(element)
+        self.engine.collect()
+
+    def heartbeat(self, time: int, stream: str | None = None) -> None:
+        super().heartbeat(time, stream)
+        self.engine.collect()
+
+
+@pytest.mark.parametrize("examples", SIZES)
+def test_forgetting_is_not_seen(examples: int) -> None:
+    """An engine that forgets the terms that nothing refers to after each event sends the same."""
+
+    @settings(max_examples=examples)
+    @given(scenarios(COMPANY, beside=1))
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=Forgetting) == run(scenario)
+
+    law()
+
+
 @pytest.mark.parametrize("examples", SIZES)
 def test_blocks_do_not_matter(examples: int) -> None:
     """push(a + b) = push(a); push(b)"""

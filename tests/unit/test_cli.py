@@ -26,14 +26,21 @@ OBS = "".join(
 )
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+@pytest.fixture(params=["embedded", "reference"])
+def run(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Run:
+    """Runs a command; `cqels run` on either engine."""
     monkeypatch.chdir(tmp_path)
     for name, text in {"hot.rq": QUERY, "rooms.ttl": ROOMS, "obs.nt": OBS}.items():
         Path(name).write_text(text)
 
     def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["cqels", *words])
+        engine = ("--engine", request.param) if words[0] == "run" and "--engine" not in words else ()
+        monkeypatch.setattr(sys, "argv", ["cqels", *words, *engine])
         code = 0
         try:
             main()
@@ -45,7 +52,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return call
 
 
-HOT = ("run", "--engine", "reference", "hot.rq", "--stream", "<http://ex.org/obs>=obs.nt", "--data", "rooms.ttl")
+HOT = ("run", "hot.rq", "--stream", "<http://ex.org/obs>=obs.nt", "--data", "rooms.ttl")
 
 
 def test_run_prints_exact_results(run: Run) -> None:
@@ -86,6 +93,23 @@ def test_explain(run: Run, format: str) -> None:
     assert "[RANGE 10s]" in out
     if format == "json":
         assert json.loads(out)["query"]["emit"] == "istream"
+
+
+def test_explain_says_what_is_computed_anew(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "now.rq"
+    path.write_text("SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 5s] { ?s ?p ?o } FILTER(?o < NOW()) }")
+    _, out, _ = run("explain", str(path))
+    assert "computed anew: an expression that depends on the tick's time" in out
+
+
+def test_run_shows_what_was_done(run: Run) -> None:
+    code, _, err = run(*HOT, "--engine", "embedded", "--analyze")
+    assert code == 0
+    assert "window: " in err
+    assert "orders: " in err
+    code, _, err = run(*HOT, "--engine", "reference", "--analyze")
+    assert code == 2
+    assert "--analyze shows what the incremental engine did" in err
 
 
 def test_check(run: Run) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.kernels import rows, table
+from cqels.kernels import finder, rows, table
 from cqels.kernels.memory import Arena, give, load, store
 
 KEYS = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
@@ -40,6 +41,27 @@ def test_what_is_held_is_counted() -> None:
     give(memory.base, other, 3)
     assert memory.held == 0
     assert memory.take(8) % 8 == 0
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED") or not Path("/proc/self/statm").exists(), reason="not Linux")
+def test_large_free_blocks_go_back_to_the_system() -> None:
+    memory = Arena(size=1 << 28)
+    blocks = [memory.take(1 << 22) for _ in range(3)]
+    for place in blocks:
+        memory.array(place, 1 << 22)[:] = 7
+    before = resident()
+    give(memory.base, blocks[0], 1 << 22)
+    give(memory.base, blocks[2], 1 << 22)
+    memory.trim()
+    assert before - resident() > 1 << 25
+    assert memory.array(blocks[1], 1 << 22).all()
+    assert memory.take(1 << 22) == blocks[2]
+    assert memory.take(1 << 22) == blocks[0]
+    assert not memory.array(blocks[0], 1 << 22).any()
 
 
 def test_a_full_arena_says_so() -> None:
@@ -84,6 +106,28 @@ def test_a_queue_keeps_its_rows(values: list[tuple[int, int]]) -> None:
     assert found == wanted
     rows.clear(memory.base, queue)
     assert load(memory.base, queue) == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5) | st.integers(0, 2**31 - 1), st.integers(0, 40))))
+@settings(max_examples=60, deadline=None)
+def test_a_finder_is_a_dict_of_sets(steps: list[tuple[bool, int, int]]) -> None:
+    """Rows by their hashes, many of which are the same."""
+    memory = arena()
+    made = int(finder.make_finder(memory.base))
+    model: dict[int, set[int]] = {}
+    for adding, mixed, number in steps:
+        numbers = model.setdefault(mixed, set())
+        if adding and number not in numbers:
+            assert finder.add_mark(memory.base, made, finder.mark_of(mixed, number))
+            numbers.add(number)
+        elif not adding and number in numbers:
+            finder.remove_mark(memory.base, made, finder.mark_of(mixed, number))
+            numbers.remove(number)
+        found, slot = set(), 0
+        while slot := finder.seek(memory.base, made, finder.mark_of(mixed, 0), slot):
+            found.add(finder.number_of(load(memory.base, slot)))
+        assert found == numbers
+    assert load(memory.base, made) == sum(len(numbers) for numbers in model.values())
 
 
 @given(st.lists(st.tuples(st.sampled_from(("put", "remove", "find")), KEYS, KEYS, st.integers(0, 99)), max_size=200))

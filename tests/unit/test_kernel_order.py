@@ -233,7 +233,7 @@ def sliced(
     def term(row: Row, column: int) -> Term | None:
         return decode(row[3][column], world.dictionary)
 
-    bag = sorted(rows.elements(), key=lambda row: (row[3], row[2]))
+    bag = sorted(rows.elements(), key=lambda row: row[2:])
     bag.sort(key=lambda row: (-row[0], -row[1], [text_of(term(row, column)) for column in ties]))
     for column, descending in reversed(sorts):
         bag.sort(key=lambda row, column=column: order_key(term(row, column)), reverse=descending)  # type: ignore[misc]

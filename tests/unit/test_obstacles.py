@@ -34,6 +34,9 @@ def recomputed(text: str) -> list[tuple[str, str]]:
         "{ { STREAM :r [NOW] { ?x :q* ?z } } SEQ { STREAM :s [ALL] { ?x :p ?y } } ?x :in ?room }",
         "SELECT ?x FROM STREAM :s [RANGE 5s STEP 5s] FROM :g WHERE { { ?x :p ?y } OPTIONALSEQ { ?y :q ?z } }",
         "SELECT DISTINCT ?x (getDURATION() AS ?d) WHERE { STREAM :s [ALL] { SELECT DISTINCT ?x WHERE { ?x :p ?y } } }",
+        "{ STREAM :r [NOW] { ?x :q ?z } { SELECT ?x WHERE { STREAM :s [ALL] { ?x :p ?y } } ORDER BY ?y LIMIT 2 } }",
+        "{ STREAM :s [ALL] { { SELECT DISTINCT ?x WHERE { ?x :p ?y } ORDER BY ?y LIMIT 2 } } ?x :in ?room }",
+        "{ STREAM :s [PARTITION BY ?x TRIPLES 2] { ?x :p ?y } ?x :in ?room }",
     ],
 )
 def test_all_of_it_is_incremental(text: str) -> None:
@@ -43,6 +46,11 @@ def test_all_of_it_is_incremental(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "node", "reason"),
     [
+        (
+            "{ { SELECT ?x ?y WHERE { STREAM :s [ALL] AT ?t { ?x :p ?y } } ORDER BY (NOW() - ?t) LIMIT 2 } }",
+            "OrderBy",
+            "an expression that depends on the tick's time",
+        ),
         (
             "{ STREAM :s [ALL] AT ?t { ?x :p ?y } FILTER(?t = NOW()) }",
             "Filter",

@@ -23,6 +23,9 @@ from cqels.plan.template import constructed
 
 Row: TypeAlias = tuple[Term | None, ...]
 
+_FEW = 8
+"""Rows for which arrays do not pay."""
+
 
 @dataclass
 class Answers:
@@ -40,7 +43,7 @@ class Answers:
             return list(self._asked(rows))
         if self.query.emit in ("rstream", "snapshot"):
             return list(self._listed(rows, terms))
-        return self._changed(rows, terms)
+        return self._changed_few(rows, terms) if len(rows) <= _FEW else self._changed(rows, terms)
 
     def state(self, terms: Terms) -> list[Any]:
         """What is remembered, as plain values."""
@@ -82,6 +85,21 @@ class Answers:
         if emit == "changes":
             signs = np.where(rows[:, WEIGHT] > 0, "+", "-").tolist()
         return self.made(rows[:, TIME].tolist(), rows[:, NUMBER].tolist(), signs, solutions)
+
+    def _changed_few(self, rows: Words, terms: Terms) -> list[Result]:
+        """`_changed` of a few rows."""
+        emit = self.query.emit
+        least, most = -np.inf if emit != "istream" else 1, np.inf if emit != "dstream" else -1
+        found = [
+            (tick, weight > 0, time, tuple(map(terms.decode, words)))
+            for weight, time, tick, _, *words in rows.tolist()
+            if least <= weight <= most
+            for _ in range(abs(weight))
+        ]
+        if len(found) > 1:
+            found.sort(key=lambda each: (*each[:2], *map(text_of, each[3])))
+        signs = [("+" if came else "-") if emit == "changes" else "" for _, came, _, _ in found]
+        return self.made([each[2] for each in found], [each[0] for each in found], signs, [each[3] for each in found])
 
     def _listed(self, rows: Words, terms: Terms) -> Iterator[Result]:
         """Whole results; an empty one is told for `snapshot`."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyoxigraph import NamedNode
@@ -13,7 +17,6 @@ from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
-from cqels.engine.recompute import Recomputation
 from cqels.engine.tables import Tables
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Calls, Function
@@ -36,6 +39,9 @@ from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
+
+if TYPE_CHECKING:
+    from cqels.engine.recompute import Recomputation
 
 DICTIONARY_ROOT, MEMO_ROOT = ROOTS, ROOTS + 1
 _LEAST_RELEASE = 1 << 16
@@ -71,7 +77,8 @@ class Running:
             return []
         rows = self.raw[0] if len(self.raw) == 1 else np.concatenate(self.raw)
         self.raw = []
-        made = list(self.answers.results_of(rows, self.terms))
+        with _without_collection():
+            made = list(self.answers.results_of(rows, self.terms))
         self.ready += made
         return made
 
@@ -80,6 +87,18 @@ class Running:
         self.make()
         taken, self.ready = self.ready, []
         return taken
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Make many objects that are in no cycle, without Python's looking for cycles among them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Core:
@@ -106,9 +125,15 @@ class Core:
         self._release_at = _LEAST_RELEASE
         self._steps = machine.Steps()
         self._tables = Tables(arena, store, self.terms)
-        self._recomputation = Recomputation(self.dictionary, store)
         self.block = (0, 0)
         """Place and words of the block that elements are written to."""
+
+    @cached_property
+    def _recomputation(self) -> Recomputation:
+        """What computes parts of plans anew; most queries have none."""
+        from cqels.engine.recompute import Recomputation
+
+        return Recomputation(self.dictionary, self.store)
 
     # ------------------------------------------------------------ streams and queries
 
@@ -235,6 +260,7 @@ class Core:
         else:
             self.number += int((batch.streams >= 0).sum())
         self.last = int(batch.times[-1])
+        self.arena.trim()
         if len(self.dictionary) > self._release_at:
             self.collect()
 
@@ -247,7 +273,8 @@ class Core:
                 continue
             for table in running.pipeline.tables:
                 self._tables.refresh(running.query, table)
-            self._recomputation.changed(running.pipeline)
+            if running.pipeline.recomputed:
+                self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
             block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
             self._run(running, block)
@@ -259,7 +286,8 @@ class Core:
         for running in self.running:
             moved = [self._tables.refresh(running.query, table) for table in running.pipeline.tables]
             if any(moved):
-                self._recomputation.changed(running.pipeline)
+                if running.pipeline.recomputed:
+                    self._recomputation.changed(running.pipeline)
                 self.arena.words[running.pipeline.place + machine.PENDING] = 1
 
     # ------------------------------------------------------------ queries that feed others

@@ -101,7 +101,7 @@ class Recomputation:
         room, width = int(words[place + window.ROOM]), window.ENTRY_WORDS
         ring = self._arena.array(int(words[place + window.RING]), room * width).reshape(room, width)
         numbers = np.arange(words[place + window.LEFT], words[place + window.ENTERED]) & (room - 1)
-        entries = ring[numbers, : window.ENTRY_LAST]
+        entries = ring[numbers, : window.ENTRY_FLAGS]
         terms: dict[int, Any] = {word: decode(word, self._dictionary) for word in np.unique(entries[:, :3]).tolist()}
         return [
             ((terms[subject], terms[predicate], terms[value]), (time, number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -71,10 +72,10 @@ def replay(
         def taken() -> Iterator[tuple[Query, Result]]:
             if faults:
                 raise DataError(str(faults[0]), hint="without --strict such input is counted, reported and left out")
-            for query, standing in running:
-                for result in standing.take():
-                    tally.results += 1
-                    yield query, result
+            sent = [[(query, result) for result in standing.take()] for query, standing in running]
+            for pair in heapq.merge(*sent, key=lambda pair: pair[1].time):
+                tally.results += 1
+                yield pair
 
         for batch in merged([batches(each, number, engine.intake, malformed) for number, each in enumerate(declared)]):
             tally.elements += len(batch)

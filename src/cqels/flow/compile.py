@@ -17,6 +17,7 @@ from cqels.flow.paths import path_stage
 from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
 from cqels.flow.windows import Windows
 from cqels.kernels import machine
+from cqels.kernels.ahead import make_hints
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
 from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
@@ -42,10 +43,11 @@ class Compiler(Windows):
         """The operators of a plan; `active` is the queue of the window whose graph is the active one."""
         first, opened = len(self.operators), len(self.windows)
         made = self._stage(plan, active)
-        self._trace(plan, made.queue, first, opened)
+        self.trace(plan, made.queue, first, opened)
         return made
 
-    def _trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
+    def trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
+        """Note what was made for a part: its queue, and the operators and windows but those that were there before."""
         operators = tuple(place for _, place in self.operators[first:])
         windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
         self.traces.append(Trace(plan, queue, operators, windows))
@@ -172,7 +174,7 @@ class Compiler(Windows):
             case algebra.Stream(sources=sources, input=inner, at=None) if self._is_flat(plan):
                 first, opened = len(self.operators), len(self.windows)
                 graph = self.graph(sources, plan.graphs)
-                self._trace(plan, graph, first, opened)
+                self.trace(plan, graph, first, opened)
                 yield from self._leaves(inner, graph)
             case _:
                 yield self.stage(plan, active)
@@ -326,6 +328,10 @@ class Compiler(Windows):
         words[machine.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
+        patterns = [at for kind, at in self.operators if kind == machine.MATCH]
+        joins = [at for kind, at in self.operators if kind == machine.JOIN]
+        hints = [make_hints(self.arena, each, patterns, joins) for _, each, _ in self.windows]
+        words[machine.HINTS_AT] = self.words(hints)
         words[machine.PENDING] = 1  # the first tick counts as a change
         place = self.words(words)
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}

@@ -58,6 +58,14 @@ def ordered(compiler: Compiler, plan: Plan, active: int | None, *, fresh: bool) 
 
     `fresh` asks for their stamps too: without it those of distinct solutions may be the stamps of any duplicate.
     """
+    first, opened = len(compiler.operators), len(compiler.windows)
+    order = _ordered(compiler, plan, active, fresh=fresh)
+    if order is not None:
+        compiler.trace(plan, order.stage.queue, first, opened)
+    return order
+
+
+def _ordered(compiler: Compiler, plan: Plan, active: int | None, *, fresh: bool) -> Order | None:
     if is_ordered(plan) and (reason := compiler.obstacle(plan, active)) is not None:
         stage = compiler.recompute(plan, reason, ranked=True)
         return Order(stage, stage.columns[:-1], ((TERM, RANK),))
@@ -200,17 +208,16 @@ def listing(compiler: Compiler, plan: Plan) -> tuple[int, tuple[str, ...]]:
 
     The order is the one asked for, else that of the texts.
     """
-    match plan:
-        case algebra.Slice(input=inner, offset=offset, limit=limit):
-            order = ordered(compiler, inner, None, fresh=False) or _freshest(compiler.stage(inner))
-        case _:
-            offset, limit = 0, None
-            found = ordered(compiler, plan, None, fresh=False)
-            if found is None:
-                stage = compiler.stage(plan)
-                found = Order(stage, stage.columns, tuple((TEXT, name) for name in stage.columns))
-            order = found
-    return _operator(compiler, order, 0, offset, limit), order.names
+    first, opened = len(compiler.operators), len(compiler.windows)
+    inner, offset, limit = (plan.input, plan.offset, plan.limit) if isinstance(plan, algebra.Slice) else (plan, 0, None)
+    order = ordered(compiler, inner, None, fresh=False)
+    if order is None:
+        stage = compiler.stage(inner)
+        texts = tuple((TEXT, name) for name in stage.columns)
+        order = _freshest(stage) if inner is not plan else Order(stage, stage.columns, texts)
+    place = _operator(compiler, order, 0, offset, limit)
+    compiler.trace(plan, order.stage.queue, first, opened)
+    return place, order.names
 
 
 def orders_matter(plan: Plan, *, whole: bool) -> bool:

@@ -2,7 +2,8 @@
 
 There are two disciplines.  A *ring* keeps rows in order of arrival in a circular array: what leaves is (nearly) always
 the oldest, as in a window.  A *bag* lets any row go: equal rows are one row with their weights added, found by a hash
-of everything in it, stamps too.  A bag's weights may be negative for a while, if a row is taken back before it comes.
+of everything in it, stamps too (finder.py).  A bag's weights may be negative for a while, if a row is taken back before
+it comes.
 
     word   of a buffer
     0      RING or BAG
@@ -14,14 +15,14 @@ of everything in it, stamps too.  A bag's weights may be negative for a while, i
     6      row of a position = (position & this) rows after the first: a ring's positions only grow, a bag's do not
     7, 8   first position, and the one after the last
     9      bag: first free position + 1, or 0
-    10     bag: place of the hash buckets, as many as there is room for rows
+    10     bag: place of the finder of its rows
     11     place of the first index, or 0
     12     weight of rows that were to be removed and were not there: ring only, always 0 if all is well
     13     bag: words per row that an operator keeps for itself
 
     word   of a row as it is kept
     0 …    the row as it came (rows.py)
-    …      bag: hash; position + 1 of the next row in its bucket, or of the next free row; the operator's words
+    …      bag: the operator's words.  A free row has weight 0, and position + 1 of the next free row in word 1
     …      ring: a link per index: position of the next older row with the same key
            bag: two per index: positions of the next older and the next newer row with the same key, or -1
 
@@ -37,6 +38,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cqels.kernels.finder import (
+    add_mark,
+    empty_finder,
+    expect_mark,
+    hash_of,
+    is_far,
+    make_finder,
+    mark_of,
+    number_of,
+    remove_mark,
+    seek,
+)
 from cqels.kernels.index import (
     COUNT,
     FOLLOWING,
@@ -54,12 +67,12 @@ from cqels.kernels.index import (
     open_table,
 )
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, copy, give, load, store, take
+from cqels.kernels.memory import Arena, copy, fetch, give, load, store, take
 from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 
 RING, BAG = 0, 1
-KIND, ROWS, ROOM, WIDTH, STRIDE, DATA, MASK, FIRST, NEXT, FREE, BUCKETS, INDEXES, MISSED, OWN = range(14)
+KIND, ROWS, ROOM, WIDTH, STRIDE, DATA, MASK, FIRST, NEXT, FREE, FINDER, INDEXES, MISSED, OWN = range(14)
 BUFFER_WORDS = 14
 SCAN = 8
 """A buffer of at most so many rows is read row by row rather than through an index."""
@@ -70,7 +83,7 @@ _IDLE_ROWS, _IDLE_LEAST = (
     256,
 )  # an index goes after so many updates per row, and so many at least, without a question
 _SMALL = 64  # rows for which memory is not worth saving
-_MIX = -7046029254386353131
+_NEXT_FREE = 1  # where a free row of a bag says which comes next
 
 
 def make_ring(arena: Arena, columns: int, *, room: int = 8) -> int:
@@ -86,13 +99,15 @@ def make_bag(arena: Arena, columns: int, *, room: int = 8, own: int = 0) -> int:
 def _make(arena: Arena, kind: int, columns: int, room: int, own: int) -> int:
     buffer = arena.take(BUFFER_WORDS)
     width = COLUMNS + columns
-    stride = width if kind == RING else width + 2 + own
+    stride = width + own
     block = arena.array(buffer, BUFFER_WORDS)
     block[[KIND, ROOM, WIDTH, STRIDE, OWN]] = kind, room, width, stride, own
     block[DATA] = arena.take(room * stride)
     block[MASK] = room - 1 if kind == RING else -1
     if kind == BAG:
-        block[BUCKETS] = arena.take(room)
+        block[FINDER] = make_finder(arena.base)
+        if block[FINDER] == 0:
+            raise MemoryError("the arena is full")
     return buffer
 
 
@@ -187,6 +202,17 @@ def expect_row(base, buffer, row):
         if load(base, index + TABLE) != 0:
             expect(base, index, row, index + KEY)
         index = load(base, index + FOLLOWING)
+    if load(base, buffer + KIND) == BAG and is_far(base, load(base, buffer + FINDER)):
+        expect_mark(base, load(base, buffer + FINDER), mark_of(_hash(base, buffer, row), 0))
+
+
+@kernel
+def expect_found(base, buffer, row):
+    """Have a row that will be taken from a bag brought near, when `expect_row` has done its part."""
+    if load(base, buffer + KIND) == BAG:
+        slot = seek(base, load(base, buffer + FINDER), mark_of(_hash(base, buffer, row), 0), 0)
+        if slot != 0:
+            fetch(base, row_of(base, buffer, number_of(load(base, slot))))
 
 
 # --- rings
@@ -262,51 +288,55 @@ def _pass_dead(base, buffer):
 @kernel
 def locate(base, buffer, row):
     """The position of a row in a bag, or -1."""
-    position = load(base, _bucket(base, buffer, _hash(base, buffer, row))) - 1
-    width = load(base, buffer + WIDTH)
-    while position >= 0:
-        place = row_of(base, buffer, position)
-        if same(base, place, row, width):
+    return _locate(base, buffer, row, _hash(base, buffer, row))
+
+
+@kernel
+def _locate(base, buffer, row, mixed):
+    finder, mark = load(base, buffer + FINDER), mark_of(mixed, 0)
+    slot = seek(base, finder, mark, 0)
+    while slot != 0:
+        position = number_of(load(base, slot))
+        if same(base, row_of(base, buffer, position), row, load(base, buffer + WIDTH)):
             return position
-        position = load(base, place + width + 1) - 1
-    return position
+        slot = seek(base, finder, mark, slot)
+    return -1
 
 
 @kernel
 def _change_bag(base, buffer, row):
-    weight = load(base, row + WEIGHT)
-    position = locate(base, buffer, row)
+    weight, mixed = load(base, row + WEIGHT), _hash(base, buffer, row)
+    position = _locate(base, buffer, row, mixed)
     if position < 0:
-        return -1 if weight == 0 else _insert(base, buffer, row)
+        return -1 if weight == 0 else _insert(base, buffer, row, mixed)
     place = row_of(base, buffer, position)
     weight += load(base, place)
     if weight == 0:
-        _delete(base, buffer, position)
+        _delete(base, buffer, position, mixed)
         return -1
     store(base, place, weight)
     return position
 
 
 @kernel
-def _insert(base, buffer, row):
+def _insert(base, buffer, row, mixed):
     width = load(base, buffer + WIDTH)
     position = load(base, buffer + FREE) - 1
-    if position >= 0:
-        place = row_of(base, buffer, position)
-        store(base, buffer + FREE, load(base, place + width + 1))
-    else:
+    if position < 0:
         position = load(base, buffer + NEXT)
         room = load(base, buffer + ROOM)
         if position == room and not resize(base, buffer, 2 * room, load(base, buffer + STRIDE)):
             return -2
+    if not add_mark(base, load(base, buffer + FINDER), mark_of(mixed, position)):
+        return -2
+    place = row_of(base, buffer, position)
+    if load(base, buffer + FREE) != 0:
+        store(base, buffer + FREE, load(base, place + _NEXT_FREE))
+    else:
         store(base, buffer + NEXT, position + 1)
-        place = row_of(base, buffer, position)
-    for word in range(width):
-        store(base, place + word, load(base, row + word))
+    copy(base, row, place, width)
     for word in range(load(base, buffer + OWN)):
-        store(base, place + width + 2 + word, 0)
-    store(base, place + width, _hash(base, buffer, row))
-    _chain(base, buffer, position)
+        store(base, place + width + word, 0)
     store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
     if not _enter_all(base, buffer, position):
         return -2
@@ -314,20 +344,16 @@ def _insert(base, buffer, row):
 
 
 @kernel
-def _delete(base, buffer, position):
-    width = load(base, buffer + WIDTH)
+def _delete(base, buffer, position, mixed):
     place = row_of(base, buffer, position)
     index = load(base, buffer + INDEXES)
     while index != 0:
         if load(base, index + TABLE) != 0:
             _unlink(base, buffer, index, place)
         index = load(base, index + FOLLOWING)
-    before = _bucket(base, buffer, load(base, place + width))
-    while load(base, before) != position + 1:
-        before = row_of(base, buffer, load(base, before) - 1) + width + 1
-    store(base, before, load(base, place + width + 1))
+    remove_mark(base, load(base, buffer + FINDER), mark_of(mixed, position))
     store(base, place, 0)
-    store(base, place + width + 1, load(base, buffer + FREE))
+    store(base, place + _NEXT_FREE, load(base, buffer + FREE))
     store(base, buffer + FREE, position + 1)
     rows, end = load(base, buffer + ROWS) - 1, load(base, buffer + NEXT)
     store(base, buffer + ROWS, rows)
@@ -346,12 +372,10 @@ def _compact(base, buffer):
     data = take(base, less * stride)
     if data == 0:
         return  # nothing is lost but time
-    buckets = take(base, less)
-    if buckets == 0:
+    finder = load(base, buffer + FINDER)
+    if not empty_finder(base, finder, load(base, buffer + ROWS)):
         give(base, data, less * stride)
         return
-    give(base, load(base, buffer + BUCKETS), room)
-    store(base, buffer + BUCKETS, buckets)
     store(base, buffer + ROOM, less)
     store(base, buffer + DATA, data)
     store(base, buffer + FREE, 0)
@@ -359,7 +383,7 @@ def _compact(base, buffer):
     for position in range(end):
         if load(base, old + position * stride) != 0:
             copy(base, old + position * stride, data + kept * stride, stride)
-            _chain(base, buffer, kept)
+            add_mark(base, finder, mark_of(_hash(base, buffer, data + kept * stride), kept))
             kept += 1
     store(base, buffer + NEXT, kept)
     give(base, old, room * stride)
@@ -374,25 +398,7 @@ def _compact(base, buffer):
 
 @kernel
 def _hash(base, buffer, row):
-    mixed = 0
-    for word in range(TIME, load(base, buffer + WIDTH)):
-        mixed = (mixed ^ load(base, row + word)) * _MIX
-        mixed ^= mixed >> 32
-    return mixed
-
-
-@kernel
-def _bucket(base, buffer, mixed):
-    return load(base, buffer + BUCKETS) + (mixed & (load(base, buffer + ROOM) - 1))
-
-
-@kernel
-def _chain(base, buffer, position):
-    """Put a row, whose hash is known, into its bucket."""
-    place, width = row_of(base, buffer, position), load(base, buffer + WIDTH)
-    bucket = _bucket(base, buffer, load(base, place + width))
-    store(base, place + width + 1, load(base, bucket))
-    store(base, bucket, position + 1)
+    return hash_of(base, row + TIME, load(base, buffer + WIDTH) - TIME)
 
 
 # --- both
@@ -428,22 +434,12 @@ def resize(base, buffer, room, stride):
     for position in range(first, end):
         place = row_of(base, buffer, position)
         copy(base, place, data + ((position & (room - 1)) if ring else position) * stride, width)
-    if not ring and room != before:
-        buckets = take(base, room)
-        if buckets == 0:
-            give(base, data, room * stride)
-            return False
-        give(base, load(base, buffer + BUCKETS), before)
-        store(base, buffer + BUCKETS, buckets)
     give(base, old, before * width)
     store(base, buffer + DATA, data)
     store(base, buffer + ROOM, room)
     store(base, buffer + STRIDE, stride)
     if ring:
         store(base, buffer + MASK, room - 1)
-    elif room != before:
-        for position in range(first, end):  # a bag grows when it has no free row
-            _chain(base, buffer, position)
     return True
 
 

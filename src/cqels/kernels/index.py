@@ -27,11 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir
-
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, give, load, store, take
-from cqels.kernels.translate import WORD, lowered
+from cqels.kernels.memory import Arena, fetch, give, load, store, take
 
 FOLLOWING, TABLE, LAST, USED, SHIFT, IDLE, LINK, SORTED, KEYS, KEY = range(10)
 HEAD, COUNT, WORDS = 0, 1, 2
@@ -41,20 +38,6 @@ FULL = -(2**63)
 """Instead of a count: the arena is full."""
 _FAR = 1 << 13  # a table with fewer slots is near anyway
 _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
-
-
-def fetch(base, place):
-    """Have a word brought near without waiting for it: a table of many keys is far away, and one can work meanwhile."""
-
-
-@lowered(fetch)
-def _fetch(builder, base, place) -> None:
-    pointer = builder.inttoptr(builder.add(base, builder.mul(place, WORD(8))), ir.IntType(8).as_pointer())
-    number = ir.IntType(32)
-    prefetch = builder.module.declare_intrinsic(
-        "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-    )
-    builder.call(prefetch, [pointer, number(1), number(3), number(1)])  # to write, to keep, data
 
 
 def make_index(arena: Arena, offsets: Sequence[int]) -> int:
@@ -138,13 +121,14 @@ def find(base, index, row, offsets):
     """
     table, last, shift = load(base, index + TABLE), load(base, index + LAST), load(base, index + SHIFT)
     keys = load(base, index + KEYS)
+    first = load(base, row + load(base, offsets)) if keys > 0 else 0
     slot = _mixed(base, row, offsets, keys) & last
     while True:
         entry = table + (slot << shift)
         if load(base, entry + HEAD) == 0:
             return entry
-        same = True
-        for number in range(keys):
+        same = load(base, entry + WORDS) == first
+        for number in range(1, keys if same else 0):
             if load(base, entry + WORDS + number) != load(base, row + load(base, offsets + number)):
                 same = False
                 break

@@ -42,10 +42,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cqels.kernels.buffers import DATA, FIRST, MASK, NEXT, ROWS, STRIDE, add_index, change, expect_row, probe
-from cqels.kernels.index import COUNT, FULL, HEAD, LAST, LINK, SHIFT, TABLE, WORDS, count_key, expect, make_counter
+from cqels.kernels.buffers import (
+    DATA,
+    FIRST,
+    MASK,
+    NEXT,
+    ROWS,
+    STRIDE,
+    add_index,
+    change,
+    expect_found,
+    expect_row,
+    probe,
+    row_of,
+)
+from cqels.kernels.index import (
+    COUNT,
+    FULL,
+    HEAD,
+    LAST,
+    LINK,
+    SHIFT,
+    TABLE,
+    WORDS,
+    count_key,
+    expect,
+    find,
+    make_counter,
+)
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, load, store
+from cqels.kernels.memory import Arena, fetch, load, store
 from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, in_time, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.model.limits import MOST_JOIN_COLUMNS
@@ -226,7 +252,10 @@ def _probe_others(base, join, origin, row):
         position, follow = load(base, frame + POSITION), load(base, frame + FOLLOW)
         match = load(base, buffer + DATA) + (position & load(base, buffer + MASK)) * load(base, buffer + STRIDE)
         store(base, frame + LEFT, left - 1)
-        store(base, frame + POSITION, load(base, match + follow) if follow != 0 else position + 1)
+        position = load(base, match + follow) if follow != 0 else position + 1
+        store(base, frame + POSITION, position)
+        if left > 1:
+            fetch(base, row_of(base, buffer, position))
         if load(base, match + WEIGHT) == 0:
             continue
         bound = _merge(base, other, match, target, load(base, frame + BOUND))
@@ -312,6 +341,8 @@ def _choose(base, join, frame, depth, fixed):
                         entry = probe(base, buffer, index, row, load(base, place + 2))
                         if entry != 0:
                             count, link = load(base, entry + COUNT), load(base, index + LINK)
+                            if count != 0:
+                                fetch(base, row_of(base, buffer, load(base, entry + HEAD) - 1))
                         break
                     place += 3
         if chosen < 0 or count < fewest:
@@ -331,6 +362,37 @@ def _choose(base, join, frame, depth, fixed):
         store(base, frame + POSITION, load(base, buffer + FIRST))
         store(base, frame + FOLLOW, 0)
     return (fewest != 0 and depth + 2 < inputs) or _count_order(base, join, path)
+
+
+@kernel
+def expect_change(base, join, origin, row):
+    """Have what a change of an input will touch brought near: it changes nothing but the row that is put together."""
+    own, target = load(base, join + INPUT + origin), load(base, join + ROW)
+    bound = _merge(base, own, row, target, 0)
+    if bound >= 0:
+        expect_row(base, load(base, own + BUFFER), row)
+        _expect_all(base, join, target, bound, 1 << origin)
+
+
+@kernel
+def expect_matches(base, join, origin, row):
+    """The same when what `expect_change` asked for has come: the rows that it leads to."""
+    own, target = load(base, join + INPUT + origin), load(base, join + ROW)
+    bound = _merge(base, own, row, target, 0)
+    if bound < 0:
+        return
+    expect_found(base, load(base, own + BUFFER), row)
+    for number in range(load(base, join + INPUTS)):
+        other = load(base, join + INPUT + number)
+        place = load(base, other + PROBES_AT)
+        for _ in range(load(base, other + PROBES) if number != origin else 0):
+            if load(base, place + 1) & ~bound == 0:
+                if load(base, load(base, place) + TABLE) != 0:
+                    entry = find(base, load(base, place), target, load(base, place + 2))
+                    if load(base, entry + COUNT) != 0:
+                        fetch(base, row_of(base, load(base, other + BUFFER), load(base, entry + HEAD) - 1))
+                break
+            place += 3
 
 
 @kernel

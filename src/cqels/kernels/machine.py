@@ -26,6 +26,7 @@ an operator needs an answer from Python, and goes on at the same place.
     20     the last boundary that was closed since then, or NEVER
     21     some window holds something
     22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
+    23     place of the hints for each window (ahead.py), 0 for none
 
     word   of a block of elements
     0      elements
@@ -47,6 +48,7 @@ from importlib import import_module
 
 import numpy as np
 
+from cqels.kernels.ahead import expect_leaving, expect_triple
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store
 from cqels.kernels.rows import (
@@ -75,8 +77,8 @@ from cqels.kernels.window import KIND as WINDOW_KIND
 MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(12)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
-NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE = range(16, 23)
-PIPELINE_WORDS = 23
+NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
+PIPELINE_WORDS = 24
 CHANGES, WHOLE = 0, 1
 CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
 ALL, LEAVING, COMING, BEATING = range(4)
@@ -86,6 +88,10 @@ HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
 WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
 READ_WORDS = 3
+FEW = 6
+"""Changes of a tick that are compared with each other rather than put into a table."""
+AHEAD, NEAR = 6, 2
+"""How many elements before its turn what a triple will touch is brought near: first by hash, then the rows found."""
 
 
 _STEPS = {
@@ -172,13 +178,19 @@ def run(base, pipeline, block, steps):
         if stream == ADVANCE:
             continue
         if stream >= 0:
+            _look_ahead(base, pipeline, block, number + AHEAD, 0)
+            _look_ahead(base, pipeline, block, number + NEAR, 1)
             read = False
             for place in range(load(base, pipeline + WINDOWS)):
                 window = load(base, pipeline + WINDOWS_AT) + 3 * place
                 if load(base, window) == stream:
                     read = True
                     triples = load(base, element + 4)
+                    hints = load(base, load(base, pipeline + HINTS_AT) + place)
                     for triple in range(triples):
+                        if hints != 0:
+                            expect_leaving(base, load(base, window + 1), hints, AHEAD * triples + triple, 0)
+                            expect_leaving(base, load(base, window + 1), hints, NEAR * triples + triple, 1)
                         at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
                         if not _arrive(
                             base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
@@ -189,6 +201,22 @@ def run(base, pipeline, block, steps):
         if load(base, pipeline + FLAGS) & CLOSING and load(base, pipeline + SLIDES) > 0:
             continue
         _begin(base, pipeline, time)
+
+
+@kernel
+def _look_ahead(base, pipeline, block, number, near):
+    """Have brought near what the triples of a coming element will touch."""
+    if number >= load(base, block + ELEMENTS):
+        return
+    element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
+    time, own, stream = load(base, element), load(base, element + 1), load(base, element + 2)
+    for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, pipeline + WINDOWS_AT) + 3 * place
+        hints = load(base, load(base, pipeline + HINTS_AT) + place)
+        if load(base, window) == stream and hints != 0:
+            for triple in range(load(base, element + 4)):
+                at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
+                expect_triple(base, load(base, window + 1), hints, at, time, own, near)
 
 
 @kernel
@@ -305,6 +333,8 @@ def _send(base, pipeline, steps):
     pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
     if load(base, pipeline + EMIT) == CHANGES:
+        if load(base, load(base, pipeline + SOLUTIONS) + COUNT) <= FEW:
+            return said(_send_few(base, pipeline))
         return said(_add_up(base, pipeline) and _send_changes(base, pipeline))
     if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
         pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
@@ -330,6 +360,29 @@ def _add_up(base, pipeline):
         store(base, entry, weight)
         if weight == 0:
             remove(base, table, entry)
+    return True
+
+
+@kernel
+def _send_few(base, pipeline):
+    """What `_add_up` and `_send_changes` do, for a few solutions: each is compared with those behind it."""
+    solutions = load(base, pipeline + SOLUTIONS)
+    count, width = load(base, solutions + COUNT), load(base, solutions + WIDTH)
+    for number in range(count):
+        row = row_at(base, solutions, number)
+        weight = load(base, row + WEIGHT)
+        for other in range(number + 1, count):
+            place = row_at(base, solutions, other)
+            same = True
+            for word in range(COLUMNS, width):
+                if load(base, row + word) != load(base, place + word):
+                    same = False
+                    break
+            if same:
+                weight += load(base, place + WEIGHT)
+                store(base, place + WEIGHT, 0)  # the queue is emptied next
+        if weight != 0 and not write_result(base, pipeline, weight, row + COLUMNS):
+            return False
     return True
 
 

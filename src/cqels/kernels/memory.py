@@ -41,7 +41,10 @@ USED, SIZE, HELD, LEDGER, ROOTS, FREE, FIRST = 1, 2, 3, 4, 5, 16, 64
 ROOT_COUNT = FREE - ROOTS
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
+TRIM = 1 << 20
+"""Free words from which on it is worth while to let the system have their memory."""
 _PAGE = 1 << 9
+_LARGE = 17  # a block of 2^17 words is large
 _LINE = 3  # a line of the cache has 2^3 words
 _NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
 
@@ -54,6 +57,10 @@ def load(base, place):
 def store(base, place, value):
     """Write the word at a place."""
     ctypes.c_int64.from_address(base + place * 8).value = value
+
+
+def fetch(base, place):
+    """Have a word brought near without waiting for it: a table of many keys is far away, and one can work meanwhile."""
 
 
 def call(address, one, two, three):
@@ -70,6 +77,16 @@ def _load(builder, base, place):
 @lowered(store)
 def _store(builder, base, place, value) -> None:
     builder.store(value, _pointer(builder, base, place))
+
+
+@lowered(fetch)
+def _fetch(builder, base, place) -> None:
+    pointer = builder.bitcast(_pointer(builder, base, place), ir.IntType(8).as_pointer())
+    number = ir.IntType(32)
+    prefetch = builder.module.declare_intrinsic(
+        "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    )
+    builder.call(prefetch, [pointer, number(1), number(3), number(1)])  # to write, to keep, data
 
 
 @lowered(call)
@@ -157,6 +174,7 @@ class Arena:
         """`size` in bytes: of the file, or of the address space in memory."""
         self._map = _mapped(path, size)
         self._file = path is not None
+        self._trimmed = 0
         self.words = np.frombuffer(self._map, dtype=np.int64)
         self.base: int = self.words.ctypes.data
         if self.words[0] == 0:
@@ -204,6 +222,24 @@ class Arena:
             raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
         return place
 
+    def trim(self) -> None:
+        """Let the system have the memory of large free blocks, if there is much of it that it does not have yet.
+
+        Their words are written with 0 when they are taken again, as those of any block.
+        """
+        free = self.used - self.held
+        self._trimmed = min(self._trimmed, free)
+        if self._file or free - self._trimmed < TRIM:
+            return
+        self._trimmed = free
+        for power in range(_LARGE, FIRST - FREE):
+            place = int(self.words[FREE + power])
+            while place != 0:
+                first = -(-8 * (place + 1) // mmap.PAGESIZE) * mmap.PAGESIZE  # the first word leads to the next block
+                length = 8 * (place + (1 << power)) // mmap.PAGESIZE * mmap.PAGESIZE - first
+                place = int(self.words[place])
+                self._map.madvise(mmap.MADV_DONTNEED, first, length)
+
     def array(self, place: int, words: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """A part of the arena as an array that shares its memory."""
         return self.words[place : place + words]
@@ -225,6 +261,7 @@ class Arena:
         self.words[: len(content)] = content
         self.words[len(content) : before] = 0
         self.words[SIZE] = len(self.words)
+        self._trimmed = 0  # what was written is there, free or not
 
 
 def _mapped(path: Path | None, size: int | None) -> mmap.mmap:

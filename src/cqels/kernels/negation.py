@@ -159,7 +159,7 @@ def _change_left(base, negation, row):
     bag = load(base, negation + LEFT_BAG)
     position = change(base, bag, row)
     if position >= 0:
-        store(base, row_of(base, bag, position) + load(base, bag + WIDTH) + 2, found)
+        store(base, row_of(base, bag, position) + load(base, bag + WIDTH), found)
     return position != -2
 
 
@@ -175,7 +175,7 @@ def _change_right(base, negation, row):
     if turn == 0 and mode != LEFT_JOIN:
         return True
     bag = load(base, negation + LEFT_BAG)
-    own = load(base, bag + WIDTH) + 2
+    own = load(base, bag + WIDTH)
     left, position, link = _matches(base, bag, load(base, negation + LEFT_INDEX), kept, load(base, negation + LEFT_KEY))
     while left > 0:
         match = row_of(base, bag, position)

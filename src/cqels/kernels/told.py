@@ -5,7 +5,8 @@ no time is in no such window.  An element waits until its time is known, which P
 heap until the window gets there, and are kept in another one until it has passed them.
 
     word   of such a window
-    0–12   as of any window (window.py), but without a ring: 6 and 7 count the triples that have left and entered
+    0–12   as of any window (window.py), but without a ring: 6 and 7 count the triples that have left and entered;
+           10 is a table: triple to (occurrences, time and number of the newest)
     13     the predicate
     14–16  triples of elements whose times are not known: number, room, place
     17     how many of them have been looked at
@@ -27,7 +28,7 @@ from cqels.kernels.rows import DONE, FULL, NEED_CALL, NEVER
 from cqels.kernels.table import find, make_table, put, remove
 from cqels.kernels.window import (
     ENTERED,
-    ENTRY_LAST,
+    ENTRY_FLAGS,
     ENTRY_NUMBER,
     ENTRY_TIME,
     ENTRY_WORDS,
@@ -35,10 +36,10 @@ from cqels.kernels.window import (
     FLAGS,
     FRESH,
     KIND,
+    LAST_ONE,
     LEFT,
     PATTERN_COUNT,
     QUEUE,
-    TABLE,
     TOLD,
     TOLD_SLIDE,
     WIDTH,
@@ -47,6 +48,7 @@ from cqels.kernels.window import (
     put_change,
 )
 
+TABLE = 10
 PREDICATE, COUNT, ROOM, DATA, READ, TIMED, LATEST, ASKED, ANSWER, ANSWER_TIME, CLOSED, WAITING, INSIDE = (
     WINDOW_WORDS,
     WINDOW_WORDS + 1,
@@ -109,7 +111,7 @@ def arrive_told(base, window, triple, number, last):
     entry = load(base, window + DATA) + count * ENTRY_WORDS
     copy(base, triple, entry, 3)
     store(base, entry + ENTRY_NUMBER, number)
-    store(base, entry + ENTRY_LAST, last)
+    store(base, entry + ENTRY_FLAGS, LAST_ONE if last != 0 else 0)
     store(base, window + COUNT, count + 1)
     return True
 
@@ -131,7 +133,7 @@ def tell(base, window):
                 store(base, window + TIMED, 1)
                 store(base, window + LATEST, time)
         store(base, window + READ, number + 1)
-        if load(base, entry + ENTRY_LAST) != 0:
+        if load(base, entry + ENTRY_FLAGS) & LAST_ONE:
             if load(base, window + TIMED) != 0 and not _keep(base, window, number):
                 return FULL
             store(base, window + TIMED, 0)
@@ -144,7 +146,7 @@ def tell(base, window):
 def _keep(base, window, last):
     """Let the triples of an element wait that ends with the triple of this number: False if the arena is full."""
     data, first = load(base, window + DATA), last
-    while first > 0 and load(base, data + (first - 1) * ENTRY_WORDS + ENTRY_LAST) == 0:
+    while first > 0 and load(base, data + (first - 1) * ENTRY_WORDS + ENTRY_FLAGS) & LAST_ONE == 0:
         first -= 1
     for number in range(first, last + 1):
         entry = data + number * ENTRY_WORDS

@@ -14,10 +14,13 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     7      entries that have entered (those behind wait for a boundary)
     8      entries that have come
     9      elements in the window, for ELEMENTS
-    10     table: triple to (occurrences, time and number of the newest)
+    10     finder of the newest entry of each triple that is in the window
     11     list of patterns, 12 their number: a triple that none of them matches need not be kept; 0 keeps all
 
-    word   of an entry of the ring: subject, predicate, object, time, number of the element, last triple of it
+    word   of an entry of the ring
+    0–2    subject, predicate, object
+    3, 4   time and number of the element
+    5      flags: LAST_ONE, the last triple of the element; RENEWED, the same triple has entered again since
 
     word   of a pattern: for subject, predicate and object in turn
     0      the id it must be, 0 for any
@@ -27,16 +30,17 @@ there once, as new as the newest of them.  So what flows out are the changes of 
 
 from __future__ import annotations
 
+from cqels.kernels.finder import add_mark, hash_of, make_finder, mark_of, number_of, remove_mark, seek
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at, said
-from cqels.kernels.table import find, make_table, put, remove
 
 NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS, TOLD, TOLD_SLIDE = range(8)
 FRESH, EVENTS, OWN_TIME = 1, 2, 4
-KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, TABLE, PATTERNS, PATTERN_COUNT = range(13)
+KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, FINDER, PATTERNS, PATTERN_COUNT = range(13)
 WINDOW_WORDS = 13
-ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_LAST = 6, 3, 4, 5
+ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_FLAGS = 6, 3, 4, 5
+LAST_ONE, RENEWED = 1, 2
 PATTERN_WORDS = 9
 
 
@@ -45,8 +49,8 @@ def make_window(base, kind, width, flags, queue):
     """A new, empty window that writes its changes to a queue of three columns: its place, or 0 if the arena is full."""
     window = take(base, WINDOW_WORDS)
     ring = take(base, 8 * ENTRY_WORDS)
-    table = make_table(base, 3, 3)
-    if window == 0 or ring == 0 or table == 0:
+    finder = make_finder(base)
+    if window == 0 or ring == 0 or finder == 0:
         return 0
     store(base, window + KIND, kind)
     store(base, window + WIDTH, width)
@@ -54,7 +58,7 @@ def make_window(base, kind, width, flags, queue):
     store(base, window + QUEUE, queue)
     store(base, window + RING, ring)
     store(base, window + ROOM, 8)
-    store(base, window + TABLE, table)
+    store(base, window + FINDER, finder)
     return window
 
 
@@ -88,11 +92,11 @@ def arrive(base, window, triple, time, number, last):
     if load(base, window + COME) - load(base, window + LEFT) == load(base, window + ROOM) and not _grow(base, window):
         return False
     come = load(base, window + COME)
-    entry = _entry(base, window, come)
+    entry = entry_of(base, window, come)
     copy(base, triple, entry, 3)
     store(base, entry + ENTRY_TIME, time)
     store(base, entry + ENTRY_NUMBER, number)
-    store(base, entry + ENTRY_LAST, last)
+    store(base, entry + ENTRY_FLAGS, LAST_ONE if last != 0 else 0)
     store(base, window + COME, come + 1)
     return True
 
@@ -114,12 +118,12 @@ def advance(base, window, now, closed):
     else:
         first_in = NEVER
     while load(base, window + LEFT) < load(base, window + ENTERED):
-        if load(base, _entry(base, window, load(base, window + LEFT)) + ENTRY_TIME) >= first_in:
+        if load(base, entry_of(base, window, load(base, window + LEFT)) + ENTRY_TIME) >= first_in:
             break
         if not _leave(base, window):
             return False
     while load(base, window + ENTERED) < load(base, window + COME):
-        entry = _entry(base, window, load(base, window + ENTERED))
+        entry = entry_of(base, window, load(base, window + ENTERED))
         time = load(base, entry + ENTRY_TIME)
         if time > last_in or (kind == SLIDE and closed == NEVER):
             break
@@ -132,7 +136,7 @@ def advance(base, window, now, closed):
         if kind == TRIPLES and load(base, window + ENTERED) - load(base, window + LEFT) > width:
             if not _leave(base, window):
                 return False
-        elif kind == ELEMENTS and load(base, entry + ENTRY_LAST) != 0:
+        elif kind == ELEMENTS and load(base, entry + ENTRY_FLAGS) & LAST_ONE:
             store(base, window + HELD, load(base, window + HELD) + 1)
             if load(base, window + HELD) > width and not _leave_element(base, window):
                 return False
@@ -160,7 +164,8 @@ def match_rows(base, source, pattern, target):
 
 
 @kernel
-def _entry(base, window, number):
+def entry_of(base, window, number):
+    """The place of an entry of the ring."""
     return load(base, window + RING) + (number & (load(base, window + ROOM) - 1)) * ENTRY_WORDS
 
 
@@ -183,47 +188,58 @@ def _grow(base, window):
 @kernel
 def _enter(base, window, entry):
     time, number = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
-    flags = load(base, window + FLAGS)
-    store(base, window + ENTERED, load(base, window + ENTERED) + 1)
+    flags, entered = load(base, window + FLAGS), load(base, window + ENTERED)
+    store(base, window + ENTERED, entered + 1)
     if flags & EVENTS:
         return put_change(base, window, entry, 1, time, number)
-    known = put(base, load(base, window + TABLE), entry)
-    if known == 0:
-        return False
-    occurrences = load(base, known)
-    fine = True
-    if occurrences > 0 and flags & FRESH:
-        fine = put_change(base, window, entry, -1, load(base, known + 1), load(base, known + 2))
-    if occurrences == 0 or flags & FRESH:
-        fine = fine and put_change(base, window, entry, 1, time, number)
-    store(base, known, occurrences + 1)
-    store(base, known + 1, time)
-    store(base, known + 2, number)
-    return fine
+    mark = mark_of(hash_of(base, entry, 3), entered)
+    slot = _find(base, window, entry, mark)
+    if slot == 0:
+        return add_mark(base, load(base, window + FINDER), mark) and put_change(base, window, entry, 1, time, number)
+    before = entry_of(base, window, number_of(load(base, slot)))
+    store(base, before + ENTRY_FLAGS, load(base, before + ENTRY_FLAGS) | RENEWED)
+    store(base, slot, mark)
+    if flags & FRESH == 0:
+        return True
+    old_time, old_number = load(base, before + ENTRY_TIME), load(base, before + ENTRY_NUMBER)
+    gone = put_change(base, window, entry, -1, old_time, old_number)
+    return gone and put_change(base, window, entry, 1, time, number)
+
+
+@kernel
+def _find(base, window, triple, mark):
+    """The slot of the newest entry of a triple, or 0."""
+    finder = load(base, window + FINDER)
+    slot = seek(base, finder, mark, 0)
+    while slot != 0:
+        entry = entry_of(base, window, number_of(load(base, slot)))
+        if (
+            load(base, entry) == load(base, triple)
+            and load(base, entry + 1) == load(base, triple + 1)
+            and load(base, entry + 2) == load(base, triple + 2)
+        ):
+            return slot
+        slot = seek(base, finder, mark, slot)
+    return 0
 
 
 @kernel
 def _leave(base, window):
-    entry = _entry(base, window, load(base, window + LEFT))
-    store(base, window + LEFT, load(base, window + LEFT) + 1)
-    if load(base, window + FLAGS) & EVENTS:
-        return put_change(base, window, entry, -1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
-    table = load(base, window + TABLE)
-    known = find(base, table, entry)
-    occurrences = load(base, known)
-    if occurrences > 1:  # the one that leaves is the oldest: the newest stays what it was
-        store(base, known, occurrences - 1)
-        return True
-    fine = put_change(base, window, entry, -1, load(base, known + 1), load(base, known + 2))
-    remove(base, table, known)
-    return fine
+    number = load(base, window + LEFT)
+    entry = entry_of(base, window, number)
+    store(base, window + LEFT, number + 1)
+    if load(base, window + FLAGS) & EVENTS == 0:
+        if load(base, entry + ENTRY_FLAGS) & RENEWED:
+            return True
+        remove_mark(base, load(base, window + FINDER), mark_of(hash_of(base, entry, 3), number))
+    return put_change(base, window, entry, -1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
 
 
 @kernel
 def _leave_element(base, window):
     store(base, window + HELD, load(base, window + HELD) - 1)
     while True:
-        last = load(base, _entry(base, window, load(base, window + LEFT)) + ENTRY_LAST)
+        last = load(base, entry_of(base, window, load(base, window + LEFT)) + ENTRY_FLAGS) & LAST_ONE
         if not _leave(base, window):
             return False
         if last != 0:
