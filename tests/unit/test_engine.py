@@ -9,7 +9,10 @@ import pytest
 from pyoxigraph import Literal, NamedNode, Triple
 
 import cqels
-from cqels.io import Rejected, Result
+from cqels.engine.replay import replay
+from cqels.io import Rejected, Result, declare
+from cqels.plan.prepare import prepare
+from cqels.store.dataset import Store
 
 EX = "http://ex.org/"
 OBS = EX + "obs"
@@ -310,6 +313,36 @@ def test_terms_that_nothing_refers_to_are_forgotten() -> None:
         assert engine.collect() > 4500
         engine.push(OBS, reading("b", 35), time=5000 * 10**9)
         assert values(query.take()) == [("b", "35")]
+
+
+def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cqels.engine.core._LEAST_RELEASE", 100)
+    with cqels.Engine() as engine:
+        engine.stream(OBS, lateness="60s")
+        query = engine.register(HOT)
+        found = []
+        for start in range(0, 1000, 100):
+            numbers = range(start, start + 100)
+            engine.push(OBS, [reading(f"a{number}", 31) for number in numbers], [number * 10**9 for number in numbers])
+            found += values(query.take())
+        engine.finish()
+        found += values(query.take())
+        assert found == [(f"a{number}", "31") for number in range(1000)]
+
+
+def test_terms_of_elements_that_are_still_to_be_merged_are_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("cqels.engine.core._LEAST_RELEASE", 100)
+    monkeypatch.setattr("cqels.engine.replay.CHUNK", 1 << 14)
+    steps = {"obs": 1, "slow": 7}
+    for stream, step in steps.items():
+        lines = (timed(f"{stream}{number}", 31, str(number * step)) for number in range(1000))
+        (tmp_path / f"{stream}.nt").write_text("\n".join(lines))
+    query = prepare(f"SELECT ?s WHERE {{ STREAM ?any [NOW] {{ ?s <{EX}temp> ?t }} }}")
+    streams = [declare(EX + stream, tmp_path / f"{stream}.nt") for stream in steps]
+    found = values([result for _, result in replay([query], streams, Store())])
+    assert sorted(found) == sorted((f"{stream}{number}",) for stream in steps for number in range(1000))
 
 
 def test_dropped_queries_leave_nothing_behind() -> None:

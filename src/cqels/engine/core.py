@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -122,6 +122,8 @@ class Core:
         """Streams whose queries were dropped."""
         self.running: list[Running] = []
         self.released = 0
+        self.holders: list[Callable[[], Iterable[Words]]] = []
+        """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
         self._release_at = _LEAST_RELEASE
         self._steps = machine.Steps()
         self._tables = Tables(arena, store, self.terms)
@@ -410,8 +412,8 @@ class Core:
 
     # ------------------------------------------------------------ memory
 
-    def collect(self, held: Iterable[Words] = ()) -> int:
-        """Forget the terms that nothing refers to: how many. `held` are words outside the arena that do.
+    def collect(self) -> int:
+        """Forget the terms that nothing refers to, in the arena or where elements wait: how many.
 
         Whatever word of the arena could be the number of a term is taken for one: nothing in use is ever forgotten,
         and what is kept in vain is bounded by the size of the arena.
@@ -438,7 +440,8 @@ class Core:
         for start, size in [*own, (self.arena.used, 0)]:
             dictionary_kernels.mark_column(base, place, at, max(start - at, 0), 1)
             at = start + size
-        for outside in (*held, *(rows for running in self.running for rows in running.raw)):
+        waiting = (words for held in self.holders for words in held())
+        for outside in (*waiting, *(rows for running in self.running for rows in running.raw)):
             flat = np.ascontiguousarray(outside, np.int64).reshape(-1)
             dictionary_kernels.mark_column(base, place, (flat.ctypes.data - base) // 8, len(flat), 1)
         gone = int(dictionary_kernels.sweep(base, place))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.batch import Batch
+from cqels.engine.batch import Batch, Words
 from cqels.engine.clock import Clock
 from cqels.engine.core import Core, Running, sources_of
 from cqels.engine.intake import Data, Intake, Time
@@ -58,6 +58,7 @@ class Engine:
             self.store, Arena(None if memory is None else _emptied(Path(memory)), size=size), start=parse_time(start)
         )
         self._clock = Clock(now=now)
+        self.hold(lambda: [self._clock.state()[1].triples])
         self.intake = Intake(self._core.terms)
         self._reject = reject
         self._settings: dict[str, StreamSettings] = {}
@@ -305,7 +306,11 @@ class Engine:
 
     def collect(self) -> int:
         """Forget terms that nothing refers to any more: how many. The engine does so itself from time to time."""
-        return self._core.collect([self._clock.state()[1].triples])
+        return self._core.collect()
+
+    def hold(self, words: Callable[[], Iterable[Words]]) -> None:
+        """Do not forget the terms of these words, which the engine has encoded and is still to be given."""
+        self._core.holders.append(words)
 
     def close(self) -> None:
         """Let everything go."""

@@ -77,7 +77,8 @@ def replay(
                 tally.results += 1
                 yield pair
 
-        for batch in merged([batches(each, number, engine.intake, malformed) for number, each in enumerate(declared)]):
+        sources = [batches(each, number, engine.intake, malformed) for number, each in enumerate(declared)]
+        for batch in merged(sources, engine.hold):
             tally.elements += len(batch)
             tally.time = int(batch.times[-1])
             engine.push_batch(batch)
@@ -138,12 +139,16 @@ def _lines(
                 return
 
 
-def merged(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
+def merged(
+    streams: Iterable[Iterator[Batch]], hold: Callable[[Callable[[], list[Words]]], None] | None = None
+) -> Iterator[Batch]:
     """Merge by time; at equal times the earlier stream goes first. Each stream keeps its own order, sorted or not.
 
-    So an element goes as if its time were the largest so far of its stream.
+    So an element goes as if its time were the largest so far of its stream.  `hold` is told what waits here.
     """
     sources = [_Source(each) for each in streams]
+    if hold is not None:
+        hold(lambda: [each.batch.triples for each in sources])
     if len(sources) == 1:
         while sources[0].fill():
             yield sources[0].take(len(sources[0].batch))
