@@ -22,7 +22,7 @@ from cqels.spark.lift import Lift, ntriples
 from cqels.spark.sources import lines, whole_files
 
 OBS, DOORS = "http://ex.org/obs", "http://ex.org/doors"
-FILES = 5
+FILES = 3
 QUERIES = {
     "join": f"""
         PREFIX : <http://ex.org/>
@@ -140,18 +140,16 @@ def test_lines_of_text_and_a_sliding_window(spark: SparkSession, files: Path, tm
     assert written(spark, tmp_path) == (expected, FILES)
 
 
-def test_a_query_goes_on_from_its_checkpoint(
-    spark: SparkSession, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, files: Path, tmp_path: Path) -> None:
     """A new application has a new name, so that no engine in a worker is that of the one before."""
-    part = tmp_path / "part" / "obs"
-    part.mkdir(parents=True)
-    for name in ("obs", "rooms.ttl"):
-        if name != "obs":
-            (part.parent / name).write_bytes((files / name).read_bytes())
-    for path in sorted((files / "obs").iterdir()):
-        (part / path.name).write_bytes(path.read_bytes())
-        run(app(spark, part.parent, 1).register(QUERIES["join"], emit="changes"), tmp_path)
+    folder = tmp_path / "data"
+    (folder / "obs").mkdir(parents=True)
+    (folder / "rooms.ttl").write_bytes((files / "rooms.ttl").read_bytes())
+    paths = sorted((files / "obs").iterdir())
+    for part in (paths[:2], paths[2:]):
+        for path in part:
+            (folder / "obs" / path.name).write_bytes(path.read_bytes())
+        run(app(spark, folder, 100).register(QUERIES["join"], emit="changes"), tmp_path)
     assert written(spark, tmp_path) == (embedded(QUERIES["join"], files, "changes", {OBS: "obs"}), FILES)
 
 

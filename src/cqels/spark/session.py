@@ -25,7 +25,7 @@ _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
 
 SETTINGS: dict[str, str] = {
-    # between Java and Python; measured with transformWithState: docs/spark.md
+    # between Java and Python
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # state
