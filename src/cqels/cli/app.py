@@ -165,6 +165,18 @@ def run(
     ).execute()
 
 
+@app.command()
+def doctor() -> None:
+    """Say what is installed and what is missing. Exit code 2 if `cqels run` cannot work."""
+    from cqels.cli.doctor import can_run, examine
+
+    parts = examine()
+    for part in parts:
+        typer.echo(str(part))
+    if not can_run(parts):
+        raise typer.Exit(2)
+
+
 @app.callback(invoke_without_command=True)
 def version(show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
     """Continuous SPARQL queries over RDF streams and Linked Data."""

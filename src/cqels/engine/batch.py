@@ -80,7 +80,7 @@ class Batch:
             return self[int(order[0]) : int(order[-1]) + 1]
         counts = self.counts[order]
         if self.counts.min() == self.counts.max():
-            triples = np.take(self.triples.reshape(len(self), -1), order, axis=0)
+            triples = np.take(self.triples.reshape(len(self), 3 * int(counts[0])), order, axis=0)
         else:
             ends = np.cumsum(counts)
             moved = np.cumsum(self.counts)[order] - ends

@@ -58,15 +58,25 @@ class _Line:
     fault: str | None = None
 
 
-def blank_scope(declaration: StreamDeclaration, path: Path) -> str:
+def blank_scope(declaration: StreamDeclaration, path: Path | str) -> str:
     """What the labels of a file's blank nodes begin with: the same in every run, different for every file."""
     return "f" + blake2s(f"{declaration.iri} {path}".encode(), digest_size=5).hexdigest() + "_"
 
 
 def read_lines(declaration: StreamDeclaration, path: Path, reject: Reject) -> Iterator[Element]:
-    """The elements of one file. What its lines are is told by the first fourth term: a literal is a time, an IRI or
-    blank node is a graph; without any, the declared predicate has the time and a subject's lines are an element."""
-    kind, lines = _kind_of(declaration, path, _lines(declaration, path))
+    """The elements of one file."""
+    return read_texts(declaration, path, lines_of(path), reject)
+
+
+def read_texts(
+    declaration: StreamDeclaration, path: Path | str, texts: Iterable[tuple[int, str]], reject: Reject
+) -> Iterator[Element]:
+    """The elements of numbered lines, from a file or from elsewhere.
+
+    What they are is told by the first fourth term: a literal is a time, an IRI or blank node is a graph; without any,
+    the declared predicate has the time and a subject's lines are an element.
+    """
+    kind, lines = _kind_of(declaration, path, _lines(declaration, path, texts))
     stream, unit, predicate = declaration.iri, declaration.unit, declaration.time
     element = declaration.element or {"timed": "line", "plain": "subject", "quads": "graph"}[kind]
     match kind:
@@ -156,9 +166,9 @@ def _fault(text: str, start: int) -> str:
     return f"expected the end of the statement, at column {position + 1}"
 
 
-def _lines(declaration: StreamDeclaration, path: Path) -> Iterator[_Line]:
+def _lines(declaration: StreamDeclaration, path: Path | str, texts: Iterable[tuple[int, str]]) -> Iterator[_Line]:
     scope = blank_scope(declaration, path)
-    for number, text in lines_of(path):
+    for number, text in texts:
         place = f"{path}:{number}"
         try:
             statements = parse_statements(text, scope)
@@ -169,7 +179,7 @@ def _lines(declaration: StreamDeclaration, path: Path) -> Iterator[_Line]:
                 yield _Line(place, text, statements)
 
 
-def _kind_of(declaration: StreamDeclaration, path: Path, lines: Iterator[_Line]) -> tuple[_Kind, Iterator[_Line]]:
+def _kind_of(declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]) -> tuple[_Kind, Iterator[_Line]]:
     """Look at the first lines to tell what the file holds, and give the lines back with it."""
     if declaration.element == "graph":
         return "quads", lines
@@ -200,7 +210,7 @@ def _kind_of(declaration: StreamDeclaration, path: Path, lines: Iterator[_Line])
     return kind, chain(seen, lines)
 
 
-def _check(declaration: StreamDeclaration, kind: _Kind, path: Path) -> None:
+def _check(declaration: StreamDeclaration, kind: _Kind, path: Path | str) -> None:
     """Refuse a declaration that does not fit what the file holds."""
     source = Source("", str(path))
     element = declaration.element
@@ -252,7 +262,7 @@ def parse_timed_line(text: str, unit: str = "ms", scope: str = "") -> tuple[int,
 
 def is_timed(declaration: StreamDeclaration, path: Path) -> bool:
     """The file's lines end with their times."""
-    return _kind_of(declaration, path, _lines(declaration, path))[0] == "timed"
+    return _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))[0] == "timed"
 
 
 @lru_cache(maxsize=1 << 10)

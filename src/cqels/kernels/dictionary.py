@@ -119,6 +119,15 @@ def texts_of(base, dictionary, words, count, target):
 
 
 @kernel
+def join_texts(places, count, target):
+    """Copy texts, whose addresses and lengths `texts_of` has written, one after the other to an address."""
+    for number in range(count):
+        length = load(places, 2 * number + 1)
+        copy_text(load(places, 2 * number), target, length)
+        target += length
+
+
+@kernel
 def tag_of(base, dictionary, id):
     """The tag of an entry: TEXT also where Python has yet to say what it is."""
     return load(base, entry_at(base, dictionary, id) + SHAPE) >> TAG_SHIFT & BYTE_MASK
@@ -203,6 +212,22 @@ def intern(base, dictionary, address, length):
     hashed = hash_of(base, dictionary, address, length)
     id = seek(base, dictionary, address, length, hashed)
     return id if id != 0 else add(base, dictionary, address, length, hashed, 0)
+
+
+@kernel
+def intern_all(base, dictionary, texts, lengths, count, target):
+    """Intern texts that follow each other at an address; their lengths are at another, their numbers go to a third.
+
+    How many were interned: fewer than `count` if the arena is full.
+    """
+    for number in range(count):
+        length = load(lengths, number)
+        id = intern(base, dictionary, texts, length)
+        if id == 0:
+            return number
+        store(target, number, id)
+        texts += length
+    return count
 
 
 @kernel

@@ -65,6 +65,17 @@ class ArenaDictionary:
         """The number of the term with an N-Triples text, which must be as pyoxigraph prints it."""
         return _taken(int(kernels.intern(self.arena.base, self.place, *self._put(text))))
 
+    def intern_texts(self, texts: bytes, lengths: Words) -> Words:
+        """The numbers of the terms whose N-Triples texts, as pyoxigraph prints them, follow each other."""
+        lengths = np.ascontiguousarray(lengths, np.int64)
+        ids = np.empty(len(lengths), np.int64)
+        if len(ids):
+            address = np.frombuffer(texts or b"\0", np.uint8).ctypes.data
+            given = (address, lengths.ctypes.data, len(ids), ids.ctypes.data)
+            if int(kernels.intern_all(self.arena.base, self.place, *given)) < len(ids):
+                raise MemoryError("the arena is full")
+        return ids
+
     def text(self, id: int) -> bytes:
         """The N-Triples text of a number."""
         self._check(id)
@@ -82,6 +93,18 @@ class ArenaDictionary:
         kernels.texts_of(self.arena.base, self.place, words.ctypes.data, len(words), places.ctypes.data)
         read = ctypes.string_at
         return [read(address, length) if address else None for address, length in places.tolist()]
+
+    def joined_texts(self, words: Words) -> tuple[bytes, Words]:
+        """The N-Triples texts of numbers one after the other, and their lengths: `intern_texts` takes them."""
+        words = np.ascontiguousarray(words, np.int64)
+        places = np.empty((len(words), 2), np.int64)
+        kernels.texts_of(self.arena.base, self.place, words.ctypes.data, len(words), places.ctypes.data)
+        if len(words) and not places[:, 0].all():
+            raise LookupError(f"the dictionary has no entry {words[places[:, 0] == 0][0]}")
+        lengths = np.ascontiguousarray(places[:, 1])
+        texts = np.empty(int(lengths.sum()), np.uint8)
+        kernels.join_texts(places.ctypes.data, len(words), texts.ctypes.data)
+        return texts.tobytes(), lengths
 
     def register(self, id: int) -> Register:
         """The register of a number."""

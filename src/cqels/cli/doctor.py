@@ -1,0 +1,111 @@
+"""What `cqels doctor` looks at: the parts that a run needs, which of them are there, and what to do about the rest."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from cqels.model.errors import CqelsError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that is needed: its version and place if it is there, else what to do. `only` says what it is for."""
+
+    name: str
+    found: str | None
+    hint: str = ""
+    only: str = ""
+
+    def __str__(self) -> str:
+        if self.found is not None:
+            return f"ok       {self.name:<11}{self.found}"
+        purpose = f" ({self.only})" if self.only else ""
+        return f"missing  {self.name:<11}{self.hint}{purpose}"
+
+
+def examine() -> list[Part]:
+    """All parts, those first that every run needs."""
+    return [
+        _python(),
+        _package("cqels"),
+        _package("lark"),
+        _package("numpy"),
+        _package("pyoxigraph"),
+        _kernels(),
+        _package("pyarrow", only="for Spark, and results as tables", extra="spark"),
+        _package("protobuf", only="for Spark", extra="spark"),
+        _package("pyspark", only="for Spark", extra="spark"),
+        _java(),
+    ]
+
+
+def can_run(parts: list[Part]) -> bool:
+    """Whether `cqels run` works."""
+    return all(part.found is not None for part in parts if not part.only)
+
+
+def _python() -> Part:
+    found = f"{platform.python_version()}  {sys.executable}"
+    return Part("Python", found if sys.version_info >= (3, 11) else None, "cqels needs Python 3.11 or later")
+
+
+def _package(name: str, *, only: str = "", extra: str = "") -> Part:
+    wanted = f"cqels[{extra}]" if extra else "cqels"
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return Part(name, None, f"pip install '{wanted}'", only)
+    return Part(name, f"{found.version}  {Path(str(found.locate_file(''))).resolve()}", only=only)
+
+
+def _kernels() -> Part:
+    """Compile a file of kernels, or load it, and call one: nothing less tells that LLVM works here."""
+    return _tried("kernels", "", _called)
+
+
+def _called() -> str:
+    import llvmlite
+    from llvmlite import binding
+
+    from cqels.kernels.jit import cache_folder
+    from cqels.kernels.memory import Arena
+
+    arena = Arena(size=1 << 20)
+    try:
+        arena.take(8)
+    finally:
+        arena.close()
+    version = ".".join(map(str, binding.llvm_version_info))
+    folder = cache_folder()
+    if folder is None:
+        kept = "no cache: kernels are compiled anew in every run; set CQELS_CACHE_DIR to a folder of yours"
+    else:
+        files = list(folder.glob("*.o"))
+        size = sum(file.stat().st_size for file in files)
+        kept = f"cache {folder} ({len(files)} files, {size / 2**20:.1f} MB)"
+    return f"llvmlite {llvmlite.__version__}, LLVM {version} for {binding.get_host_cpu_name()}  {kept}"
+
+
+def _java() -> Part:
+    return _tried("Java", "for Spark", _found_java)
+
+
+def _found_java() -> str:
+    from cqels.spark.java import find_java
+
+    java = find_java()
+    return f"{java.version}  {java.home} ({java.origin})"
+
+
+def _tried(name: str, only: str, look: Callable[[], str]) -> Part:
+    try:
+        return Part(name, look(), only=only)
+    except CqelsError as error:
+        return Part(name, None, error.hint or error.message, only)
+    except Exception as error:  # whatever it is, it is what the user has to know
+        return Part(name, None, f"{type(error).__name__}: {error}", only)

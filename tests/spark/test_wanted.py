@@ -1,0 +1,106 @@
+"""Triples that no query can match need not travel: results are the same without them, and through blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from pyoxigraph import NamedNode
+
+from cqels.engine.intake import Intake
+from cqels.engine.standing import StandingQuery
+from cqels.engine.terms import Terms
+from cqels.io import Element
+from cqels.kernels.memory import Arena
+from cqels.kernels.terms import ArenaDictionary
+from cqels.plan.algebra import Query
+from cqels.plan.prepare import prepare
+
+from ..cases import DIRECTORY, read_case, shown, spaced
+from ..incremental import Incremental
+from ..random_expressions import Features
+from ..random_queries import scenarios
+from ..random_shapes import shapes
+from ..scenarios import Scenario, run
+from ..test_cases import FILES, _Run
+
+pytest.importorskip("pyarrow", reason="blocks need pyarrow")
+
+from cqels.spark.blocks import pack, unpack
+from cqels.spark.wanted import ANYTHING, wanted
+
+
+class Travelling(Incremental):
+    """Elements reach the engine as blocks that have only the triples that its queries can match."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._there = Terms(ArenaDictionary(Arena(size=1 << 26)))
+        self._asked: list[Query] = []
+
+    def register(self, query: Query) -> StandingQuery:
+        self._asked.append(query)
+        return super().register(query)
+
+    def push(self, element: Element) -> None:
+        number = self.engine._number(element.stream)
+        batch = Intake(self._there).triples(number, element.time, element.triples)
+        kept = wanted(self._asked, element.stream).matcher(self._there).kept(batch)
+        block = pack(kept, self._there.dictionary)
+        self.engine.push_batch(unpack(block, self.engine._core.dictionary))
+
+
+WITH_RESULTS = [path for path in FILES if path.parent.name not in ("errors", "warnings")]
+
+
+@pytest.mark.parametrize("path", WITH_RESULTS, ids=lambda path: str(path.relative_to(DIRECTORY).with_suffix("")))
+def test_case(path: Path) -> None:
+    case = read_case(path)
+    lines = shown(case, _Run(case, Travelling).outcome(case.events))
+    found = {name: spaced(rows) for name, rows in lines.items() if rows}
+    expected = {name: spaced(rows) for name, rows in case.expected.items() if rows}
+    assert found == expected
+
+
+@settings(max_examples=40)
+@given(scenarios(Features()) | shapes(Features()))
+def test_nothing_is_missed(scenario: Scenario) -> None:
+    """engine(kept(s)) = engine(s)"""
+    assert run(scenario, engine=Travelling) == run(scenario, engine=Incremental)
+
+
+def patterns(text: str) -> set[tuple[str, ...]]:
+    query = prepare(f"PREFIX : <http://ex.org/> {text}")
+    found = wanted([query], "http://ex.org/s").patterns
+    return {tuple("?" if term is None else term.value[14:] for term in each) for each in found}
+
+
+def test_constants_of_patterns_are_what_is_wanted() -> None:
+    assert patterns(
+        "SELECT * { ?x :static ?z "
+        "STREAM :s [NOW] { ?x :p ?y OPTIONAL { :a :q :b } FILTER NOT EXISTS { ?x ^:r/:t ?z } } }"
+    ) == {("?", "p", "?"), ("a", "q", "b"), ("?", "r", "?"), ("?", "t", "?")}
+    assert patterns("SELECT * { STREAM :other [NOW] { ?x :p ?y } }") == set()
+    assert patterns("SELECT * { STREAM ?any [NOW] { ?x :p ?y } }") == {("?", "p", "?")}
+    assert patterns("SELECT * { STREAM :s [RANGE 1s @<http://ex.org/at>] { ?x :p ?y } }") == {
+        ("?", "p", "?"),
+        ("?", "at", "?"),
+    }
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["[TRIPLES 3] { ?x :p ?y }", "[ELEMENTS 3] { ?x :p ?y }", "[NOW] { ?x :p* ?y }", "[NOW] { ?x !:p ?y }"],
+)
+def test_what_may_need_any_triple_gets_them_all(block: str) -> None:
+    query = prepare(f"PREFIX : <http://ex.org/> SELECT * {{ STREAM :s {block} }}")
+    assert ANYTHING in wanted([query], "http://ex.org/s").patterns
+    assert ANYTHING not in wanted([query], "http://ex.org/other").patterns
+
+
+def test_whole_results_are_sent_when_a_window_changes_so_all_triples_are_needed() -> None:
+    query = prepare("SELECT * { STREAM <http://ex.org/s> [NOW] { ?x <http://ex.org/p> ?y } }", emit="rstream")
+    assert wanted([query], "http://ex.org/s").everything
+    assert NamedNode("http://ex.org/p") in {each[1] for each in wanted([query], "http://ex.org/s").patterns}
