@@ -28,7 +28,8 @@ STREAM = "http://ex.org/s"
 QUERY = f"""
     PREFIX : <http://ex.org/>
     SELECT ?s ?room (COUNT(*) AS ?n) WHERE {{
-      STREAM <{STREAM}> [RANGE 20ms] {{ ?s :p ?o }} STREAM <{STREAM}> [ELEMENTS 30] {{ ?s :q ?v }} OPTIONAL {{ ?s :in ?room }}
+      STREAM <{STREAM}> [RANGE 20ms] {{ ?s :p ?o }} STREAM <{STREAM}> [ELEMENTS 30] {{ ?s :q ?v }}
+      OPTIONAL {{ ?s :in ?room }}
     }} GROUP BY ?s ?room"""
 STATIC = "<http://ex.org/s1> <http://ex.org/in> <http://ex.org/kitchen> .\n"
 Store = dict[str, Any]
