@@ -123,7 +123,7 @@ def app(spark: SparkSession, files: Path, per_batch: int, lift: Lift | None = No
     return made
 
 
-@pytest.mark.parametrize("per_batch", [1, 2, 100])
+@pytest.mark.parametrize("per_batch", [1, 100])
 def test_the_size_of_micro_batches_does_not_matter(
     spark: SparkSession, files: Path, tmp_path: Path, per_batch: int
 ) -> None:
