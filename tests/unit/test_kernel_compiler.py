@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.translate import KernelError
+from cqels.kernels.source import KernelError
 
 SQUARES = np.array([number * number for number in range(10)])
 FLAGS = np.array([0, 1, 255], np.uint8)

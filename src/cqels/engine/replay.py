@@ -13,11 +13,10 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.engine import Engine
 from cqels.engine.intake import Intake
 from cqels.engine.standing import StandingQuery
-from cqels.io import Rejected, Result, StreamDeclaration, StreamSettings, Tally, read_stream
+from cqels.io import Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally, read_stream
 from cqels.io.files import files_of, open_bytes, reading
 from cqels.io.ntriples import blank_scope, is_timed
 from cqels.io.read import format_of
-from cqels.model.errors import DataError
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
@@ -47,22 +46,8 @@ def replay(
     """
     declared = tuple(declarations)
     tally = tally or Tally()
-    faults: list[Rejected] = []
-
-    def told(rejected: Rejected) -> None:
-        reject(rejected)
-        if strict:
-            faults.append(rejected)
-
-    def malformed(rejected: Rejected) -> None:
-        tally.rejected += 1
-        told(rejected)
-
-    def late(rejected: Rejected) -> None:
-        tally.late += 1
-        told(rejected)
-
-    with Engine(store=store, start=start, reject=late) as engine:
+    rejects = Rejects(tally, reject, strict)
+    with Engine(store=store, start=start, reject=rejects.late) as engine:
         for each in declared:
             engine.declare(StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival"))
         running: list[tuple[Query, StandingQuery]] = []
@@ -70,14 +55,13 @@ def replay(
             running.append((query, engine.register(query, declare=False)))
 
         def taken() -> Iterator[tuple[Query, Result]]:
-            if faults:
-                raise DataError(str(faults[0]), hint="without --strict such input is counted, reported and left out")
+            rejects.check()
             sent = [[(query, result) for result in standing.take()] for query, standing in running]
             for pair in heapq.merge(*sent, key=lambda pair: pair[1].time):
                 tally.results += 1
                 yield pair
 
-        sources = [batches(each, number, engine.intake, malformed) for number, each in enumerate(declared)]
+        sources = [batches(each, number, engine.intake, rejects.malformed) for number, each in enumerate(declared)]
         for batch in merged(sources, engine.hold):
             tally.elements += len(batch)
             tally.time = int(batch.times[-1])

@@ -5,12 +5,13 @@ from cqels.io.element import Element, Rejected
 from cqels.io.load import read_graph
 from cqels.io.read import merge, read_stream
 from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, writer_for
-from cqels.io.tally import Tally
+from cqels.io.tally import Rejects, Tally
 
 __all__ = [
     "RESULT_FORMATS",
     "Element",
     "Rejected",
+    "Rejects",
     "Result",
     "ResultWriter",
     "StreamDeclaration",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from cqels.io.element import Rejected
+from cqels.model.errors import DataError
+
 
 @dataclass
 class Tally:
@@ -16,3 +19,31 @@ class Tally:
     results: int = 0
     time: int | None = None
     watch: Callable[[Tally], None] = field(default=lambda tally: None, repr=False)
+
+
+@dataclass
+class Rejects:
+    """What becomes of input that cannot be used: it is counted and told; with `strict` the first ends the run."""
+
+    tally: Tally
+    reject: Callable[[Rejected], None]
+    strict: bool
+    _fault: Rejected | None = None
+
+    def malformed(self, rejected: Rejected) -> None:
+        self.tally.rejected += 1
+        self._tell(rejected)
+
+    def late(self, rejected: Rejected) -> None:
+        self.tally.late += 1
+        self._tell(rejected)
+
+    def _tell(self, rejected: Rejected) -> None:
+        self.reject(rejected)
+        if self.strict and self._fault is None:
+            self._fault = rejected
+
+    def check(self) -> None:
+        """End the run if it has to end."""
+        if self._fault is not None:
+            raise DataError(str(self._fault), hint="without --strict such input is counted, reported and left out")

@@ -51,7 +51,7 @@ class Kernel:
     def source(self) -> Any:
         """Its text, parsed when something is compiled."""
         if self._source is None:
-            from cqels.kernels.translate import Source
+            from cqels.kernels.source import Source
 
             self._source = Source(self)
         return self._source
@@ -241,7 +241,7 @@ def _stamp(module: str) -> str:
     from llvmlite import binding
 
     parts = [_VERSION, llvmlite.__version__, sys.version_info[:2], platform.machine(), binding.get_host_cpu_name()]
-    parts += [_features(), _text("cqels.kernels.jit"), _text("cqels.kernels.translate")]
+    parts += [_features(), *(_text(f"cqels.kernels.{each}") for each in ("jit", "source", "translate"))]
     parts += [_text(each) for each in sorted(_reached(module))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -296,7 +296,8 @@ def assembly(module: str) -> tuple[str, dict[str, Any]]:
     """The intermediate code of a unit, and what has to be known to load it: the units it calls, and signatures."""
     from llvmlite import ir
 
-    from cqels.kernels.translate import WORD, Emitter, native_result
+    from cqels.kernels.source import WORD, native_result
+    from cqels.kernels.translate import Emitter
 
     unit = ir.Module(module)
     functions: dict[Kernel, ir.Function] = {}
@@ -338,7 +339,7 @@ def _several(unit: Any, function: Any, count: int) -> None:
     """For Python: the same kernel, its several values written one after the other."""
     from llvmlite import ir
 
-    from cqels.kernels.translate import WORD
+    from cqels.kernels.source import WORD
 
     kinds = [argument.type for argument in function.args]
     outer = ir.Function(unit, ir.FunctionType(WORD, [WORD, *kinds]), f"{function.name}.several")

@@ -34,7 +34,7 @@ import numpy as np
 from llvmlite import ir
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.translate import WORD, lowered
+from cqels.kernels.source import WORD, lowered
 
 MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
 USED, SIZE, HELD, LEDGER, ROOTS, FREE, FIRST = 1, 2, 3, 4, 5, 16, 64

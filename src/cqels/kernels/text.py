@@ -11,7 +11,7 @@ import ctypes
 from llvmlite import ir
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.translate import WORD, lowered
+from cqels.kernels.source import WORD, lowered
 
 LANES = 16
 """Bytes that a scan looks at together."""

@@ -10,7 +10,7 @@ import numpy as np
 from llvmlite import ir
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.translate import DOUBLE, WORD, lowered
+from cqels.kernels.source import DOUBLE, WORD, lowered
 
 LEAST = -(2**63)
 POWERS = np.array([10**power for power in range(19)], np.int64)

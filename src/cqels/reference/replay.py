@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from cqels.io import Rejected, Result, StreamDeclaration, Tally, merge, read_stream
-from cqels.model.errors import DataError
+from cqels.io import Rejected, Rejects, Result, StreamDeclaration, Tally, merge, read_stream
 from cqels.plan.algebra import Query
 from cqels.reference.clock import StreamSettings
 from cqels.reference.engine import Reference
@@ -30,34 +29,19 @@ def replay(
     """
     declared = tuple(declarations)
     tally = tally or Tally()
-    faults: list[Rejected] = []
-
-    def told(rejected: Rejected) -> None:
-        reject(rejected)
-        if strict:
-            faults.append(rejected)
-
-    def malformed(rejected: Rejected) -> None:
-        tally.rejected += 1
-        told(rejected)
-
-    def late(rejected: Rejected) -> None:
-        tally.late += 1
-        told(rejected)
-
+    rejects = Rejects(tally, reject, strict)
     settings = [StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival") for each in declared]
-    engine = Reference(store, settings, start=start, reject=late)
+    engine = Reference(store, settings, start=start, reject=rejects.late)
     running = [(query, engine.register(query)) for query in queries]
 
     def taken() -> Iterator[tuple[Query, Result]]:
-        if faults:
-            raise DataError(str(faults[0]), hint="without --strict such input is counted, reported and left out")
+        rejects.check()
         for query, registered in running:
             for result in registered.take():
                 tally.results += 1
                 yield query, result
 
-    for element in merge([read_stream(each, malformed) for each in declared]):
+    for element in merge([read_stream(each, rejects.malformed) for each in declared]):
         tally.elements += 1
         tally.time = element.time
         engine.push(element)
