@@ -1,0 +1,49 @@
+"""The rows between the stages of a pipeline: blocks on their way to the engines, and what the engines send.
+
+*Arriving* rows are keyed by the engine instance that they go to.  Those of a stream are in sequences, one for each
+`place`, ordered by `position` and `number`; the sequences of a stream, and the streams, are merged by time.
+
+    kind       meaning
+    block      elements, in `block` (see `cqels.spark.blocks`)
+    rejected   a malformed line or record: `place` for people, `reason` and `text`
+    end        the stream has ended, after all blocks of this micro-batch
+
+*Sent* rows are few: the results of a query in one micro-batch are one row or some, each with many results.
+
+    kind       meaning
+    results    `count` results of `query`, of which `number` were sent before, in `payload`: an Arrow stream with the
+               columns that `cqels.engine.columns.terms_of` gives
+    rejected   as above
+    late       an element that came too late: its stream, why, and its triples
+    report     one for each instance and micro-batch: what it did, as JSON in `text`
+"""
+
+from __future__ import annotations
+
+import pyarrow
+
+BLOCK, REJECTED, END = "block", "rejected", "end"
+RESULTS, LATE, REPORT = "results", "late", "report"
+
+ARRIVING = pyarrow.schema(
+    [
+        ("instance", pyarrow.int32()),
+        ("stream", pyarrow.int32()),
+        ("kind", pyarrow.string()),
+        ("place", pyarrow.string()),
+        ("position", pyarrow.int64()),
+        ("number", pyarrow.int64()),
+        ("block", pyarrow.binary()),
+        ("reason", pyarrow.string()),
+        ("text", pyarrow.string()),
+    ]
+)
+ARRIVING_COLUMNS = (
+    "instance int, stream int, kind string, place string, position long, number long, block binary, "
+    "reason string, text string"
+)
+"""The same for Spark."""
+SENT_COLUMNS = (
+    "instance int, query string, kind string, number long, count long, payload binary, "
+    "place string, reason string, text string"
+)
