@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +71,11 @@ class Running:
     """What the machine sent, rows of words; made into results when they are taken."""
 
     ready: list[Result] = field(default_factory=list)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for queries that mean the same in the same words."""
+        return sha256(repr(replace(self.query, name=None)).encode()).hexdigest()
 
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
