@@ -74,8 +74,7 @@ class Running:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for queries that mean the same in the same words."""
-        return sha256(repr(replace(self.query, name=None)).encode()).hexdigest()
+        return fingerprint(self.query)
 
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
@@ -454,6 +453,11 @@ class Core:
         self.released += gone
         self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
         return gone
+
+
+def fingerprint(query: Query) -> str:
+    """The same for queries that mean the same in the same words, whatever their names."""
+    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
 
 
 def sources_of(query: Query) -> list[Source]:

@@ -21,6 +21,7 @@ from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Rejected, StreamSettings
 from cqels.kernels.memory import Arena, is_arena
+from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -70,6 +71,21 @@ class Engine:
     def late(self) -> int:
         """How many elements came too late."""
         return self._state.late
+
+    @property
+    def dictionary(self) -> ArenaDictionary:
+        """The words of terms, in which elements are given to `push_batch`."""
+        return self._core.dictionary
+
+    @property
+    def time(self) -> int | None:
+        """The time that the queries have come to."""
+        return self._core.last
+
+    @property
+    def held(self) -> int:
+        """How many elements wait for others that may be earlier."""
+        return len(self._clock.state()[1])
 
     @property
     def arena(self) -> Arena:
