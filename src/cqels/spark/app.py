@@ -239,9 +239,7 @@ class App:
     def _bounded(self) -> frozenset[int]:
         """The streams that end, and are waited for."""
         return frozenset(
-            number
-            for number, each in enumerate(self._streams.values())
-            if each.files is not None and not self._follow
+            number for number, each in enumerate(self._streams.values()) if each.files is not None and not self._follow
         )
 
     def _pipeline(self, where: Mapping[str, int], instances: int, folder: Path | None) -> DataFrame:

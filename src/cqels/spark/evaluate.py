@@ -40,7 +40,7 @@ class Head:
     """What is known of the state without reading it.
 
     `commands` is how many there are, `saved_commands` how many were given before the snapshot; `queries` are the names
-    of those that run or ran.
+    of those that run.
     """
 
     token: str = ""
@@ -88,7 +88,7 @@ class Evaluation(StatefulProcessor):
             told = report.queries.setdefault(sent.query, {"in": 0, "out": 0})
             told["out"] += sent.count
             yield _row(number, kind=RESULTS, **asdict(sent))
-        head = self._keep(place, instance, arrivals, replace(head, queries=[*head.queries, *new]))
+        head = self._keep(place, instance, arrivals, head)
         yield _row(number, kind=REPORT, text=_reported(number, report, instance, head, len(rejected)))
 
     def close(self) -> None:
@@ -99,6 +99,8 @@ class Evaluation(StatefulProcessor):
     def _instance(self, place: _Place, program: Program, head: Head) -> _Living:
         """The engine that the store describes: the one that is here, if nobody else has written since."""
         here = _ALIVE.pop(place, None)
+        if here is not None:
+            here.instance.program = program
         arenas = place.arenas()
         file = arenas.take(head.token) if head.token else None
         if file is not None:
@@ -128,8 +130,16 @@ class Evaluation(StatefulProcessor):
         if commands:
             self._commands.appendList(commands)
         logged = head.logged + sum(len(each.block or each.command or "") for each in arrivals)
-        head = replace(head, token=uuid4().hex, batch=head.batch + 1, logged=logged, commands=instance.commands)
-        if logged > max(head.saved, LEAST_LOG):
+        gone = set(head.queries) - set(instance.queries)
+        head = replace(
+            head,
+            token=uuid4().hex,
+            batch=head.batch + 1,
+            logged=logged,
+            commands=instance.commands,
+            queries=instance.queries,
+        )
+        if logged > max(head.saved, LEAST_LOG) or gone:  # nobody may know a query any more that was dropped
             data = instance.saved()
             self._snapshot.put([(data[at : at + CHUNK],) for at in range(0, len(data), CHUNK)])
             self._log.clear()

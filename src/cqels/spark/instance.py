@@ -111,9 +111,9 @@ class Program:
 class Arrival(NamedTuple):
     """A block of a stream and the sequence of the stream that it belongs to; or, with neither, the stream's end.
 
-    Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `text` and
-    options for another; `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`; `{"update": text}`, or what to
-    `remove` and to `add` as N-Quads.
+    Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `text`
+    and options for another; `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
+    `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`: nothing is held back any more.
     """
 
     stream: int = -1
@@ -151,7 +151,7 @@ class Instance:
 
         `memory` is the file of the engine's arena.
         """
-        self._program = program
+        self.program = program
         self._late: list[Rejected] = []
         store = program.dataset.store()
         self._engine = Engine(store=store, start=program.start, memory=memory, reject=self._late.append)
@@ -212,7 +212,7 @@ class Instance:
         due = self._merge.due()
         if len(due):
             self._engine.push_batch(due)
-        counts = np.bincount(due.streams, minlength=len(self._program.streams)).tolist()
+        counts = np.bincount(due.streams, minlength=len(self.program.streams)).tolist()
         for query in self._engine.queries:
             read = sum(counts[each] for each in query.running.streams if each < len(counts))
             told = report.queries.setdefault(query.name, {"in": 0, "out": 0})
@@ -228,27 +228,30 @@ class Instance:
         elif "heartbeat" in command:
             stream = command.get("stream")
             self._engine.heartbeat(command["heartbeat"], None if stream is None else self._engine.streams[stream])
+        elif "finish" in command:
+            self._engine.finish()
         elif change := _change(command):
             self._engine.update(change)
 
     def _register(self, command: dict[str, Any]) -> None:
         name = command["register"]
         options = {key: command[key] for key in ("emit", "policy", "dialect") if key in command}
-        query = prepare(command["text"], name=name, **options) if "text" in command else self._program.query(name, command["print"])
+        query = (
+            prepare(command["text"], name=name, **options)
+            if "text" in command
+            else self.program.query(name, command["print"])
+        )
         self._engine.register(query, declare=False)
         self._sent.setdefault(name, 0)
 
     def _finish(self) -> None:
         """Once all streams have ended, nothing is held back any more."""
-        bounded = self._program.bounded
-        if self._finished or self._merge.awaited or len(bounded) < len(self._program.streams):
+        if self._finished or self._merge.awaited or len(self.program.bounded) < max(len(self.program.streams), 1):
             return
         self._finished = True
         self._engine.finish()
-        if self._program.until is not None:
-            self._engine.heartbeat(self._program.until)
-        elif not bounded:
-            self._engine.heartbeat(self._program.start)
+        if self.program.until is not None:
+            self._engine.heartbeat(self.program.until)
 
     def taken(self) -> Iterator[Portion]:
         """The results since the last time, query by query."""
@@ -266,6 +269,11 @@ class Instance:
         taken = list(self._late)
         self._late.clear()
         return taken
+
+    @property
+    def queries(self) -> list[str]:
+        """The names of the queries that run."""
+        return [query.name for query in self._engine.queries]
 
     @property
     def finished(self) -> bool:

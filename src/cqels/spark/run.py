@@ -142,7 +142,9 @@ class Run:
         rows = frame.collect()
         sent = {}
         for name, query in self._queries.items():
-            mine = sorted((row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number)
+            mine = sorted(
+                (row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number
+            )
             if mine:
                 sent[name] = Sent.read(query, mine[0].number, [bytes(row.payload) for row in mine])
         for sink in self._sinks:
