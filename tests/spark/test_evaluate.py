@@ -69,7 +69,7 @@ def processed(program: Program, store: Store, rows: list[Any]) -> list[Any]:
 
 
 def lifted(lines: list[str], place: str) -> Iterator[Any]:
-    lifting = Lifting(STREAM, 0, ntriples(), wanted([prepare(QUERY)], STREAM))
+    lifting = Lifting(STREAM, 0, ntriples(), (wanted([prepare(QUERY)], STREAM),))
     batch = pyarrow.RecordBatch.from_pydict({"value": lines, "place": [place] * len(lines)})
     for made in lifting(iter([batch])):
         yield from (SimpleNamespace(**row) for row in made.to_pylist())

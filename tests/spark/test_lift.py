@@ -15,10 +15,10 @@ from cqels.engine.terms import Terms
 from cqels.io import Rejected, declare, read_stream
 from cqels.kernels.memory import Arena
 from cqels.kernels.terms import ArenaDictionary
-from cqels.model.errors import CqelsError
+from cqels.model.errors import CqelsError, DataError
 from cqels.plan.prepare import prepare
 
-pytest.importorskip("pyarrow", reason="lifting needs pyarrow")
+pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 import pyarrow
 
@@ -44,16 +44,25 @@ LINES = [
 
 def lifted(lift: Lift, *batches: dict[str, list[Any]], kept: Wanted = ALL) -> tuple[Elements, list[tuple[str, str]]]:
     """The elements of the blocks, in their order, and what was rejected."""
-    lifting = pickle.loads(pickle.dumps(Lifting(STREAM, 3, lift, kept)))
-    rows = [row for made in lifting(iter(map(pyarrow.RecordBatch.from_pydict, batches))) for row in made.to_pylist()]
+    rows = lifted_rows(Lifting(STREAM, 3, lift, (kept,)), *batches)
+    assert {row["instance"] for row in rows} <= {0}
+    return elements_of(rows), [(row["place"], row["reason"]) for row in rows if row["kind"] == "rejected"]
+
+
+def lifted_rows(lifting: Lifting, *batches: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    copy = pickle.loads(pickle.dumps(lifting))
+    return [row for made in copy(iter(map(pyarrow.RecordBatch.from_pydict, batches))) for row in made.to_pylist()]
+
+
+def elements_of(rows: list[dict[str, Any]]) -> Elements:
     terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
     elements: Elements = []
     for row in sorted(rows, key=lambda row: (row["place"], row["position"], row["number"])):
-        if row["block"] is not None:
+        if row["kind"] == "block":
             for time, stream, triples in unpack(row["block"], terms.dictionary).rows():
                 assert stream == 3
                 elements.append((time, [tuple(str(terms.decode(word)) for word in each) for each in triples]))
-    return elements, [(row["place"], row["reason"]) for row in rows if row["block"] is None]
+    return elements
 
 
 def read(path: Path, **options: Any) -> tuple[Elements, list[tuple[str, str]]]:
@@ -153,8 +162,27 @@ def test_only_what_a_query_can_match_travels() -> None:
     assert [(time // 10**9, len(triples)) for time, triples in found] == [(1, 1), (2, 0), (3, 1), (4, 0), (5, 1)]
 
 
+def test_each_instance_has_the_triples_that_it_wants_and_all_elements() -> None:
+    texts = [f"SELECT * {{ STREAM <{STREAM}> [NOW] {{ ?x <http://ex.org/{name}> ?y }} }}" for name in "pqr"]
+    wants = (ALL, *(wanted([prepare(text)], STREAM) for text in texts), ALL)
+    rows = lifted_rows(Lifting(STREAM, 3, ntriples(), wants), {"value": LINES})
+    counts = [
+        [len(triples) for _, triples in elements_of([row for row in rows if row["instance"] == instance])]
+        for instance in range(5)
+    ]
+    assert counts == [[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]
+    assert [row["instance"] for row in rows if row["kind"] == "rejected"] == [0, 0]
+    assert {row["stream"] for row in rows} == {3}
+
+
+def test_strictly_the_first_malformed_line_is_an_error() -> None:
+    lifting = Lifting(STREAM, 3, ntriples(), (ALL,), strict=True)
+    with pytest.raises(DataError, match=r"day.nt:5: expected an object"):
+        lifted_rows(lifting, {"value": ["\n".join(LINES)], "place": ["day.nt"]})
+
+
 def test_a_worker_does_not_remember_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.spark.lift.MOST_TERMS", 50)
+    monkeypatch.setattr("cqels.spark.packing.MOST_TERMS", 50)
     kept = Wanted(frozenset([(None, NamedNode("http://ex.org/p"), None)]))
     batches = [
         {"value": [f"<http://ex.org/{n}> <http://ex.org/p> <http://ex.org/o{n}> {n} ." for n in range(at, at + 40)]}

@@ -82,11 +82,7 @@ class App:
             self._start,
         )
         rows = reduce(lambda one, other: one.unionByName(other), self._blocks((planned,)))
-        made = (
-            rows.withColumn("instance", functions.lit(0))
-            .groupBy("instance")
-            .transformWithState(Evaluation(program), COLUMNS, "append", "none")
-        )
+        made = rows.groupBy("instance").transformWithState(Evaluation(program), COLUMNS, "append", "none")
         if not planned.variables:
             return made
         values = [functions.col("values")[number].alias(each) for number, each in enumerate(planned.variables)]
@@ -94,7 +90,7 @@ class App:
 
     def _blocks(self, queries: tuple[Query, ...]) -> list[DataFrame]:
         return [
-            Lifting(iri, number, lift, wanted(queries, iri)).apply(rows)
+            Lifting(iri, number, lift, (wanted(queries, iri),)).apply(rows)
             for number, (iri, (_, rows, lift)) in enumerate(self._streams.items())
         ]
 

@@ -74,7 +74,7 @@ class Evaluation(StatefulProcessor):
         block, made = instance.advanced([bytes(row.block) for row in received if row.block is not None])
         sent = head[1]
         for row in received:
-            if row.block is None:
+            if row.kind == REJECTED:
                 yield _row(kind=REJECTED, place=row.place, reason=row.reason, text=row.text)
         for late in instance.late():
             yield _row(kind=LATE, place=late.place, reason=late.reason, text=late.text)

@@ -2,11 +2,10 @@
 
 A row has its text in the column `value` (text or bytes) and may have more columns: `time`, the source's own timestamp;
 `place`, where the row comes from (a file, a topic with its partition); `position`, where in it (an offset).  These give
-rejected input its place, blank nodes their scope, and the blocks of a stream their order: the one of (place, position,
-number).
+rejected input its place, blank nodes their scope, and the blocks of a stream their order: that of position and number
+within a place.  Where a source tells no place, it is the partition of the task.
 
-What comes out are rows of two kinds.  A block has its elements in `block`; a rejected line or row has none, but its
-`reason` and its `text`.
+What comes out are arriving rows (`cqels.spark.rows`): blocks, and what was rejected.
 """
 
 from __future__ import annotations
@@ -23,40 +22,21 @@ import pyarrow
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.batch import Batch, Words
-from cqels.engine.intake import Intake
-from cqels.engine.terms import Terms
 from cqels.io.declare import ElementKind, StreamDeclaration
 from cqels.io.element import Rejected
 from cqels.io.faults import reason_of
 from cqels.io.ntriples import blank_scope, parse_statements, read_texts
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary, tokenize
+from cqels.kernels.terms import tokenize
 from cqels.kernels.tokenizer import EMPTY, ODD, QUAD, TRIPLE
 from cqels.model.errors import CqelsError, DataError
 from cqels.model.time import unit_nanoseconds
-from cqels.spark.blocks import pack
+from cqels.spark.packing import Packer, Row, one_element, table
+from cqels.spark.rows import ARRIVING_COLUMNS
 from cqels.spark.wanted import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MOST_TERMS = 1 << 20
-"""Terms that a worker remembers between batches."""
-LONGEST_TEXT = 2000
-"""Characters of a rejected text that are kept."""
-SCHEMA = pyarrow.schema(
-    [
-        ("stream", pyarrow.int32()),
-        ("place", pyarrow.string()),
-        ("position", pyarrow.int64()),
-        ("number", pyarrow.int64()),
-        ("block", pyarrow.binary()),
-        ("reason", pyarrow.string()),
-        ("text", pyarrow.string()),
-    ]
-)
-COLUMNS = "stream int, place string, position long, number long, block binary, reason string, text string"
-"""The same for Spark."""
 _NOT_UTF8 = "surrogateescape"
 
 Batches: TypeAlias = Iterator["pyarrow.RecordBatch"]
@@ -133,16 +113,20 @@ class Lifting:
     number: int
     """Of the stream, in the application."""
     lift: Lift
-    wanted: Wanted
+    wants: tuple[Wanted, ...]
+    """Of each engine instance."""
+    strict: bool = False
+    """What is malformed ends the run."""
 
     def __call__(self, batches: Batches) -> Batches:
         workshop = _workshop(self)
         numbers = count()
+        task = _task()
         for batch in batches:
-            rows = [row for part in _runs(batch) for row in workshop.lifted(part, numbers)]
+            rows = [row for part in _runs(batch, task) for row in workshop.lifted(part, numbers)]
             workshop.tidy()
             if rows:
-                yield pyarrow.RecordBatch.from_pylist(rows, SCHEMA)
+                yield table(rows)
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """The blocks of a DataFrame's rows, batch or streaming."""
@@ -157,7 +141,7 @@ class Lifting:
                 f"the source of stream <{self.stream}> has no column 'time'", hint="that of Kafka is 'timestamp'"
             )
         used = [name for name in ("value", "time", "place", "position") if name in names]
-        return rows.select(*used).mapInArrow(self, COLUMNS)
+        return rows.select(*used).mapInArrow(self, ARRIVING_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +163,15 @@ class _Run:
         return f"{self.place}@{self.positions[row]}" if any(self.positions) else self.place
 
 
-def _runs(batch: pyarrow.RecordBatch) -> Iterator[_Run]:
+def _task() -> str:
+    """The partition of the task, which a repeated batch has again; nothing outside Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "" if context is None else str(context.partitionId())
+
+
+def _runs(batch: pyarrow.RecordBatch, task: str) -> Iterator[_Run]:
     size = batch.num_rows
     names = batch.schema.names
     values = batch.column("value").cast(pyarrow.binary()).to_pylist()
@@ -191,7 +183,8 @@ def _runs(batch: pyarrow.RecordBatch) -> Iterator[_Run]:
         if end == size or places[end] != places[start]:
             part = slice(start, end)
             place = places[start]
-            yield _Run(place or "", positions[start], values[part], positions[part], times[part], place is not None)
+            name, named = (task, False) if place is None else (place, True)
+            yield _Run(name, positions[start], values[part], positions[part], times[part], named)
             start = end
 
 
@@ -210,46 +203,35 @@ def _workshop(lifting: Lifting) -> _Workshop:
 
 
 class _Workshop:
-    """Where a worker makes blocks: a dictionary, which blocks do not depend on, and the patterns in its words."""
+    """Where a worker makes the rows of a stream."""
 
     def __init__(self, lifting: Lifting) -> None:
-        self._lifting = lifting
+        self._stream = lifting.number
+        self._lift = lifting.lift
         self._declaration = StreamDeclaration(
             lifting.stream, "", lifting.lift.element, lifting.lift.time, lifting.lift.unit
         )
-        self._terms = Terms(ArenaDictionary(Arena()))
-        self._intake = Intake(self._terms)
-        self._matcher = None if lifting.wanted.everything else lifting.wanted.matcher(self._terms)
+        self._packer = Packer(lifting.number, lifting.wants, strict=lifting.strict)
+        self._terms, self._intake = self._packer.terms, self._packer.intake
 
     def tidy(self) -> None:
-        """Forget the terms of earlier batches if they are many."""
-        if len(self._terms.dictionary) > MOST_TERMS:
-            self._terms.forget()
-            self._terms.dictionary.keep(())
+        self._packer.tidy()
 
-    def lifted(self, run: _Run, numbers: Iterator[int]) -> Iterator[dict[str, object]]:
-        """The block of some rows, if they have elements, and what was rejected of them."""
-        stream = self._lifting.number
-        rejected: list[dict[str, object]] = []
+    def lifted(self, run: _Run, numbers: Iterator[int]) -> Iterator[Row]:
+        """The blocks of some rows, if they have elements, and what was rejected of them."""
+        rejected: list[Row] = []
 
         def reject(place: str, reason: str, text: str) -> None:
-            shown = text.encode("utf-8", _NOT_UTF8).decode("utf-8", "replace")[:LONGEST_TEXT]
-            told = {"place": place, "position": run.position, "reason": reason, "text": shown}
-            rejected.append({**told, "stream": stream, "number": next(numbers)})
+            told = Rejected(self._declaration.iri, place, reason, text)
+            rejected.append(self._packer.rejected(told, run.position, next(numbers)))
 
-        lift = self._lifting.lift
-        if lift.own_time:
+        if self._lift.own_time:
             batch = self._rows(run, reject)
-        elif lift.element == "line" and lift.time is None:
+        elif self._lift.element == "line" and self._lift.time is None:
             batch = self._lines(run, reject)
         else:
             batch = self._documents(run, reject)
-        if self._matcher is not None:
-            batch = self._matcher.kept(batch)
-        if len(batch):
-            block = pack(batch, self._terms.dictionary)
-            place = {"stream": stream, "place": run.place, "position": run.position}
-            yield {**place, "number": next(numbers), "block": block}
+        yield from self._packer.blocks(batch, run.place, run.position, next(numbers))
         yield from rejected
 
     def _lines(self, run: _Run, reject: Told) -> Batch:
@@ -260,9 +242,9 @@ class _Workshop:
         data = b"\n".join(value or b"" for value in run.values).removeprefix(b"\xef\xbb\xbf")
         scope = blank_scope(self._declaration, run.place if run.named else _digest(data))
         batch, _, _ = self._intake.lines(
-            self._lifting.number,
+            self._stream,
             data,
-            unit=self._lifting.lift.unit,
+            unit=self._lift.unit,
             scope=scope,
             reject=lambda line, reason, text: reject(f"{run.at(0)}:{line + 1}", reason, text),
         )
@@ -287,7 +269,7 @@ class _Workshop:
             except DataError as error:  # the document is not what was declared
                 reject(place, error.message, "")
                 continue
-            parts += [self._intake.triples(self._lifting.number, each.time, each.triples) for each in found]
+            parts += [self._intake.triples(self._stream, each.time, each.triples) for each in found]
         return Batch.concatenate(parts)
 
     def _document(self, run: _Run, number: int) -> str:
@@ -310,7 +292,7 @@ class _Workshop:
             except (ValueError, SyntaxError) as error:
                 reject(run.at(number), reason_of(error, text), text)
                 continue
-            parts.append(_one(time, self._lifting.number, words))
+            parts.append(one_element(time, self._stream, words))
         return Batch.concatenate(parts)
 
     def _plain_rows(self, run: _Run) -> Batch | None:
@@ -326,7 +308,7 @@ class _Workshop:
         counts = np.bincount(owners[taken], minlength=len(values))
         if not np.all(taken | (kinds == EMPTY)) or not counts.all():
             return None
-        streams = np.full(len(values), self._lifting.number, np.int64)
+        streams = np.full(len(values), self._stream, np.int64)
         words = np.ascontiguousarray(block.records[taken, :3]).reshape(-1)
         return Batch(np.array(times, np.int64), streams, counts.astype(np.int64), words)
 
@@ -349,10 +331,6 @@ class _Workshop:
             elif kind != EMPTY:
                 raise ValueError("a line has a time, and so has its row")
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _one(time: int, stream: int, words: Words) -> Batch:
-    return Batch(np.array([time]), np.array([stream]), np.array([len(words) // 3]), words)
 
 
 def _digest(data: bytes) -> str:

@@ -118,7 +118,7 @@ def _steps(path: Path) -> Iterator[Pattern]:
             yield ANYTHING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Matcher:
     """Patterns in the words of a dictionary, 0 for any word."""
 
@@ -137,9 +137,12 @@ class Matcher:
 
     def kept(self, batch: Batch) -> Batch:
         """All elements, each with those of its triples that some pattern matches."""
-        triples = batch.triples.reshape(-1, 3)
-        found = self.matches(triples)
-        if found.all():
-            return batch
-        ends = np.cumsum(np.concatenate([[0], found]))[np.cumsum(np.concatenate([[0], batch.counts]))]
-        return Batch(batch.times, batch.streams, np.diff(ends), triples[found].reshape(-1))
+        return only(batch, self.matches(batch.triples.reshape(-1, 3)))
+
+
+def only(batch: Batch, found: npt.NDArray[np.bool_]) -> Batch:
+    """All elements, each with those of its triples that are marked."""
+    if found.all():
+        return batch
+    ends = np.cumsum(np.concatenate([[0], found]))[np.cumsum(np.concatenate([[0], batch.counts]))]
+    return Batch(batch.times, batch.streams, np.diff(ends), batch.triples.reshape(-1, 3)[found].reshape(-1))

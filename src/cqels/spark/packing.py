@@ -1,0 +1,101 @@
+"""A worker's elements as arriving rows (`cqels.spark.rows`): one block for each engine instance, and what was rejected.
+
+Where the elements come from is not here: `lift` has them from the rows of any source, `files` from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow
+
+from cqels.engine.batch import Batch, Words
+from cqels.engine.intake import Intake
+from cqels.engine.terms import Terms
+from cqels.io.element import Rejected
+from cqels.kernels.memory import Arena
+from cqels.kernels.terms import ArenaDictionary
+from cqels.model.errors import DataError
+from cqels.spark.blocks import pack
+from cqels.spark.rows import ARRIVING, BLOCK, END, REJECTED
+from cqels.spark.wanted import Matcher, Wanted, only
+
+MOST_TERMS = 1 << 20
+"""Terms that a worker remembers between batches."""
+LONGEST_TEXT = 2000
+"""Characters of a rejected text that are kept."""
+
+Row: TypeAlias = dict[str, object]
+
+
+class Packer:
+    """Makes the rows of one stream: a dictionary, which blocks do not depend on, and the patterns in its words.
+
+    Each instance has the triples that its queries can match, and all elements: they are ticks and tell the time.
+    """
+
+    def __init__(self, stream: int, wants: tuple[Wanted, ...], *, strict: bool = False) -> None:
+        self.stream = stream
+        self.terms = Terms(ArenaDictionary(Arena()))
+        self.intake = Intake(self.terms)
+        self._strict = strict
+        made = {wanted: None if wanted.everything else wanted.matcher(self.terms) for wanted in wants}
+        self._matchers: tuple[Matcher | None, ...] = tuple(made[wanted] for wanted in wants)
+
+    def tidy(self) -> None:
+        """Forget the terms of earlier batches if they are many."""
+        if len(self.terms.dictionary) > MOST_TERMS:
+            self.terms.forget()
+            self.terms.dictionary.keep(())
+
+    def blocks(self, batch: Batch, place: str, position: int, number: int) -> Iterator[Row]:
+        """A block of elements for each instance; those with the same triples are packed once."""
+        if not len(batch):
+            return
+        triples = batch.triples.reshape(-1, 3)
+        packed: dict[bytes, bytes] = {}
+        asked: dict[Matcher | None, bytes] = {}
+        for instance, matcher in enumerate(self._matchers):
+            if matcher not in asked:
+                found = np.ones(len(triples), np.bool_) if matcher is None else matcher.matches(triples)
+                content = found.tobytes()
+                if content not in packed:
+                    packed[content] = pack(only(batch, found), self.terms.dictionary)
+                asked[matcher] = packed[content]
+            yield self._row(instance, BLOCK, place, position, number) | {"block": asked[matcher]}
+
+    def rejected(self, rejected: Rejected, position: int, number: int) -> Row:
+        """What is no element, for the first instance to tell. With `strict` it ends the run."""
+        if self._strict:
+            hint = "without strict such input is counted, reported and left out"
+            raise DataError(str(rejected), hint=hint)
+        text = rejected.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:LONGEST_TEXT]
+        told = {"reason": rejected.reason, "text": text}
+        return self._row(0, REJECTED, rejected.place, position, number) | told
+
+    def ends(self) -> Iterator[Row]:
+        """The stream has ended, for all instances."""
+        for instance in range(len(self._matchers)):
+            yield self._row(instance, END, "", 0, 0)
+
+    def _row(self, instance: int, kind: str, place: str, position: int, number: int) -> Row:
+        return {
+            "instance": instance,
+            "stream": self.stream,
+            "kind": kind,
+            "place": place,
+            "position": position,
+            "number": number,
+        }
+
+
+def table(rows: Iterable[Row]) -> pyarrow.RecordBatch:
+    """Rows as Arrow has them."""
+    return pyarrow.RecordBatch.from_pylist(list(rows), ARRIVING)
+
+
+def one_element(time: int, stream: int, words: Words) -> Batch:
+    """The batch of one element with these triples."""
+    return Batch(np.array([time]), np.array([stream]), np.array([len(words) // 3]), words)
