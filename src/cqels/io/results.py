@@ -53,9 +53,7 @@ class TextWriter:
     def write(self, result: Result) -> None:
         time = format_time(result.time)
         self.width = max(self.width, len(time))
-        self._stream.write(
-            " ".join(filter(None, (time.ljust(self.width + 1), result.sign, self._body(result)))) + "\n"
-        )
+        self._stream.write(" ".join(filter(None, (time.ljust(self.width + 1), result.sign, self._body(result)))) + "\n")
 
     def close(self) -> None:
         self._stream.flush()
