@@ -56,8 +56,8 @@ def table_of(running: Running) -> pyarrow.Table:
     sent, columns = _taken(
         arrow,
         running,
-        lambda words: _column(arrow, list(map(decode, words.tolist()))),
-        lambda terms: _column(arrow, terms),
+        lambda words: typed(arrow, list(map(decode, words.tolist()))),
+        lambda terms: typed(arrow, terms),
     )
     times = arrow.array(sent.times).cast(arrow.timestamp("ns"))
     named = {"time": times, "tick": arrow.array(sent.ticks), "sign": _signs(arrow, sent.signs)} | columns
@@ -138,7 +138,8 @@ def _texts(arrow: Any, words: Words, dictionary: ArenaDictionary) -> Any:
 # ---------------------------------------------------------------- columns with types
 
 
-def _column(arrow: Any, terms: Sequence[Term | None]) -> Any:
+def typed(arrow: Any, terms: Sequence[Term | None]) -> Any:
+    """A column of terms. Its type depends on which terms there are, not on how often: distinct ones are enough."""
     values = [None if term is None else _plain(term) for term in terms]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
