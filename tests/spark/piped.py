@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,7 +83,8 @@ class Piped:
         size: int = 1,
         lose: Callable[[], str] = lambda: "",
     ) -> None:
-        self._folder = TemporaryDirectory(prefix="cqels-test-")
+        self._folder = Path(mkdtemp(prefix="cqels-test-"))
+        weakref.finalize(self, _gone, self._folder)
         self._store, self._dataset = store, Dataset.of(store)
         self._streams, self._start, self._reject = tuple(streams), start, reject
         self._numbers = {each.iri: number for number, each in enumerate(streams)}
@@ -204,19 +207,27 @@ class Piped:
             dataset=self._dataset,
             start=self._start,
         )
-        evaluation = Evaluation({7: program}, self._folder.name)
+        evaluation = Evaluation({7: program}, str(self._folder))
         evaluation.init(Handle(kept))  # type: ignore[arg-type]
         made = list(evaluation.handleInputRows((7,), iter(rows), None))  # type: ignore[arg-type]
         evaluation.close()
         return made
 
     def _forget(self, *, memory: bool) -> None:
-        folder = Path(self._folder.name)
-        for place in [place for place in evaluate._ALIVE if place.folder == folder]:
-            del evaluate._ALIVE[place]
+        _forget_processes(self._folder)
         if memory:
-            for file in folder.iterdir():
+            for file in self._folder.iterdir():
                 file.unlink()
+
+
+def _gone(folder: Path) -> None:
+    _forget_processes(folder)
+    shutil.rmtree(folder)
+
+
+def _forget_processes(folder: Path) -> None:
+    for place in [place for place in evaluate._ALIVE if place.folder == folder]:
+        del evaluate._ALIVE[place]
 
 
 def _quads(store: Store) -> Iterator[Quad]:

@@ -276,8 +276,6 @@ class App:
         )
 
     def _rows(self, wants: Mapping[str, tuple[Wanted, ...]], folder: Path | None) -> list[DataFrame]:
-        from cqels.spark.files import file_rows
-
         rows = []
         files = []
         for number, (iri, each) in enumerate(self._streams.items()):
@@ -286,6 +284,8 @@ class App:
             elif each.rows is not None and each.lift is not None:
                 rows.append(Lifting(iri, number, each.lift, wants[iri], self._strict).apply(each.rows))
         if files:
+            from cqels.spark.files import file_rows
+
             size = {} if self._batch_bytes is None else {"batch_bytes": self._batch_bytes}
             options = {"follow": self._follow, "speed": self._speed, "strict": self._strict, **size}
             rows.append(file_rows(self._spark, tuple(files), folder=folder, **options))

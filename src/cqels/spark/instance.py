@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -24,7 +25,6 @@ from cqels.engine.standing import StandingQuery
 from cqels.io import Rejected, StreamSettings
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
-from cqels.plan.prepare import prepare
 from cqels.spark.blocks import unpack
 from cqels.store.dataset import Store
 from cqels.store.script import execute
@@ -111,8 +111,8 @@ class Program:
 class Arrival(NamedTuple):
     """A block of a stream and the sequence of the stream that it belongs to; or, with neither, the stream's end.
 
-    Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `text`
-    and options for another; `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
+    Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `plan`
+    for another (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
     `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`: nothing is held back any more.
     """
 
@@ -120,6 +120,11 @@ class Arrival(NamedTuple):
     place: str = ""
     block: bytes | None = None
     command: str | None = None
+
+
+def registration(query: Query) -> str:
+    """The command to register a query, which has a name, while the pipeline runs."""
+    return json.dumps({"register": query.name, "plan": b64encode(pickle.dumps(query)).decode()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +240,10 @@ class Instance:
 
     def _register(self, command: dict[str, Any]) -> None:
         name = command["register"]
-        options = {key: command[key] for key in ("emit", "policy", "dialect") if key in command}
-        query = (
-            prepare(command["text"], name=name, **options)
-            if "text" in command
-            else self.program.query(name, command["print"])
-        )
+        if "plan" in command:
+            query = pickle.loads(b64decode(command["plan"]))
+        else:
+            query = self.program.query(name, command["print"])
         self._engine.register(query, declare=False)
         self._sent.setdefault(name, 0)
 

@@ -128,7 +128,7 @@ class Run:
         waiter.start()
         while waiter.is_alive() and self._query.isActive:
             waiter.join(_TICK)
-        return self._query.isActive
+        return bool(self._query.isActive)
 
     def _wait_for_all(self) -> None:
         assert self._query is not None
