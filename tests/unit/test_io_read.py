@@ -30,6 +30,9 @@ class Reading:
     def __call__(self, name: str, content: str | bytes, **options: Any) -> list[Element]:
         path = self.folder / name
         data = content.encode() if isinstance(content, str) else content
+        if name.endswith(".zst"):
+            pyarrow = pytest.importorskip("pyarrow")
+            data = pyarrow.compress(data, "zstd", asbytes=True)
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return list(read_stream(declare(S, path, **options), self.rejected.append))
 
@@ -68,7 +71,7 @@ TIMED = """\
         ("subject", [(0, 2), (0, 1), (1, 2)]),
     ],
 )
-@pytest.mark.parametrize("name", ["s.nt", "s.nq", "s.n3t", "s.nt.gz"])
+@pytest.mark.parametrize("name", ["s.nt", "s.nq", "s.n3t", "s.nt.gz", "s.nt.zst"])
 def test_timed_ntriples(read: Reading, name: str, element: str | None, expected: list[tuple[int, int]]) -> None:
     assert shape(read(name, TIMED, element=element)) == expected
     assert read.reasons == []

@@ -61,22 +61,22 @@ def line_batches(
     intake: Intake,
     reject: Callable[[int, str, str], None],
     *,
+    start: int = 0,
     size: int | None = None,
 ) -> Iterator[Batch]:
-    """Lines that end with their times, from where the file stands; those that begin in the next `size` bytes.
+    """Lines that end with their times, from `start`, where the file stands; those that begin in the next `size` bytes.
 
     What is no such line goes to `reject`: its number from 0, the reason, the line.
     """
     scope = blank_scope(declaration, path)
     done = 0
     left = sys.maxsize if size is None else size
-    begun = file.tell() > 0
     while left > 0 and (data := file.read(min(CHUNK, left))):
         if not data.endswith(b"\n"):
             data += file.readline()
         left -= len(data)
-        if not begun:
-            data, begun = data.removeprefix(MARK), True
+        if start == 0 and done == 0:
+            data = data.removeprefix(MARK)
 
         def malformed(line: int, reason: str, text: str, done: int = done) -> None:
             reject(done + line, reason, text)

@@ -93,7 +93,7 @@ def parquet_records(path: Path, columns: Iterable[str]) -> Iterator[Numbered]:
         parquet = importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError:
         raise DataError(
-            "a Parquet file needs the library pyarrow", source=Source("", str(path)), hint="pip install pyarrow"
+            "a Parquet file needs the library pyarrow", source=Source("", str(path)), hint="pip install 'cqels[arrow]'"
         ) from None
     asked = list(columns)
     with open_bytes(path) as bytes_, reading(path):
