@@ -39,11 +39,12 @@ def table_of(query: Query, results: Sequence[Result]) -> Any:
         )
     else:
         for place, name in enumerate(query.variables):
-            columns[name] = _column(pyarrow, [result.values[place] for result in shown])
+            columns[name] = typed(pyarrow, [result.values[place] for result in shown])
     return pyarrow.table(columns)
 
 
-def _column(pyarrow: Any, terms: Sequence[Term | None]) -> Any:
+def typed(pyarrow: Any, terms: Sequence[Term | None]) -> Any:
+    """A column of terms. Its type depends on which terms there are, not on how often: distinct ones are enough."""
     values = [None if term is None else _plain(term) for term in terms]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):

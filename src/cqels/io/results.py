@@ -48,14 +48,12 @@ class TextWriter:
     def __init__(self, stream: TextIO, variables: Sequence[str], prefixes: Mapping[str, str]) -> None:
         self._stream = stream
         self._notation = Notation(prefixes)
-        self._width = 0
+        self.width = 0
 
     def write(self, result: Result) -> None:
         time = format_time(result.time)
-        self._width = max(self._width, len(time))
-        self._stream.write(
-            " ".join(filter(None, (time.ljust(self._width + 1), result.sign, self._body(result)))) + "\n"
-        )
+        self.width = max(self.width, len(time))
+        self._stream.write(" ".join(filter(None, (time.ljust(self.width + 1), result.sign, self._body(result)))) + "\n")
 
     def close(self) -> None:
         self._stream.flush()
@@ -89,10 +87,10 @@ class CsvWriter:
             columns, rows = ("boolean",), [[str(result.boolean).lower()]]
         elif result.triples:
             columns = ("subject", "predicate", "object")
-            rows = [[_lexical(term) for term in triple] for triple in result.triples]
+            rows = [[lexical(term) for term in triple] for triple in result.triples]
         else:
             columns = self._variables
-            rows = [[_lexical(value) for value in result.values] if not result.empty else [""] * len(columns)]
+            rows = [[lexical(value) for value in result.values] if not result.empty else [""] * len(columns)]
         self._begin(columns)
         sign = "empty" if result.empty else result.sign
         self._rows.writerows([format_time(result.time), result.tick, sign, *row] for row in rows)
@@ -124,10 +122,10 @@ class JsonLinesWriter:
             record["boolean"] = result.boolean
         elif result.triples:
             places = ("subject", "predicate", "object")
-            record["triples"] = [dict(zip(places, map(_json_term, triple), strict=True)) for triple in result.triples]
+            record["triples"] = [dict(zip(places, map(json_term, triple), strict=True)) for triple in result.triples]
         else:
             pairs = zip(self._variables, result.values, strict=True)
-            record["bindings"] = {name: _json_term(value) for name, value in pairs if value is not None}
+            record["bindings"] = {name: json_term(value) for name, value in pairs if value is not None}
         self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
@@ -173,7 +171,8 @@ def writer_for(format: str, stream: TextIO, variables: Sequence[str], prefixes: 
     return _WRITERS[format](stream, variables, prefixes)
 
 
-def _lexical(term: Term | None) -> str:
+def lexical(term: Term | None) -> str:
+    """The text of a term in a table: an IRI without brackets, a literal without quotes and type."""
     match term:
         case None:
             return ""
@@ -183,7 +182,8 @@ def _lexical(term: Term | None) -> str:
             return term.value
 
 
-def _json_term(term: Term) -> dict[str, str]:
+def json_term(term: Term) -> dict[str, str]:
+    """A term as in SPARQL 1.1 Query Results JSON."""
     match term:
         case NamedNode():
             return {"type": "uri", "value": term.value}

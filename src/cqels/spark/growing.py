@@ -1,0 +1,135 @@
+"""A file that grows by one micro-batch at a time, each exactly once, whatever crashes in between.
+
+Beside the file `out.csv` stands `.out.csv.progress`.  Before the bytes of a batch are appended, it durably says which
+batch that is, and where in the file its bytes begin and will end.  A batch that comes again is cut off there first.  A
+batch is done when its bytes are on the disk, and only then is its successor asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cqels.model.errors import CqelsError
+
+HEAD = -1
+"""The batch of what a file begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The last batch that was begun: its bytes, and what was to be remembered before and after it.
+
+    `run` is what stays the same when a run goes on from its checkpoint; empty if that is not known.
+    """
+
+    run: str
+    batch: int
+    start: int
+    end: int
+    before: int = 0
+    after: int = 0
+
+
+class GrowingFile:
+    """A file of the results of one run."""
+
+    def __init__(self, path: Path, head: bytes = b"", *, run: str = "", replace: bool = False) -> None:
+        """Go on with the file of this run, or begin one; `replace` that of another run."""
+        self._path, self._head, self._run, self._replace = path, head, run, replace
+        self._side = path.with_name(f".{path.name}.progress")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            progress = read_progress(self._side)
+            size = path.stat().st_size if path.exists() else 0
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise not_written(path, error) from None
+        if progress is None or progress.run != run:
+            if not replace and (size or progress is not None):
+                self._refuse("has the results of another run")
+            self._begin()
+        elif progress.batch == HEAD:
+            self._begin()
+        else:
+            self._progress = progress
+
+    def append(self, batch: int, made: Callable[[int], tuple[bytes, int]]) -> None:
+        """Add a batch. `made` gives its bytes and a number to remember, from the number that was remembered before."""
+        if batch < self._progress.batch:
+            if self._run:
+                return  # it is there
+            if not self._replace:
+                self._refuse(f"has the results of batch {self._progress.batch}, and this is batch {batch}")
+            self._begin()
+        last = self._progress
+        if batch == last.batch:
+            start, before = last.start, last.before
+        else:
+            start, before = last.end, last.after
+        size = os.fstat(self._file).st_size
+        if not (start <= size <= last.end) or (batch != last.batch and size < last.end):
+            self._refuse(f"has {size} bytes, where {last.end} were written")
+        data, after = made(before)
+        self._put(Progress(self._run, batch, start, start + len(data), before, after), data)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _begin(self) -> None:
+        self._put(Progress(self._run, HEAD, 0, len(self._head)), self._head)
+
+    def _put(self, progress: Progress, data: bytes) -> None:
+        try:
+            write_durably(self._side, json.dumps(asdict(progress)).encode())
+            self._progress = progress
+            os.ftruncate(self._file, progress.start)
+            os.lseek(self._file, progress.start, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise not_written(self._path, error) from None
+
+    def _refuse(self, why: str) -> None:
+        raise CqelsError(
+            f"{self._path} {why}", hint="results of a new checkpoint need a new place: remove the file, or name another"
+        )
+
+
+def read_progress(path: Path) -> Progress | None:
+    """What was recorded, if something was."""
+    try:
+        return Progress(**json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        raise CqelsError(f"{path} is not the progress of a file of results", hint="remove it and the file") from None
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file at once: after a crash it is the old one or the new one, and after the return the new one."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def not_written(path: Path, error: OSError) -> CqelsError:
+    return CqelsError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}")

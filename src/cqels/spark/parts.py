@@ -1,0 +1,141 @@
+"""Results as Parquet: a file for each micro-batch, whose columns have the same types from the first to the last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
+
+from cqels.engine.columns import typed
+from cqels.io.results import lexical
+from cqels.model.dictionary import term_of
+from cqels.model.errors import CqelsError
+from cqels.model.terms import Term
+from cqels.plan.algebra import Query
+from cqels.spark.growing import not_written, sync_folder, write_durably
+from cqels.spark.sent import Sent, by_distinct
+
+_TYPES = {
+    "string": pyarrow.string(),
+    "term": pyarrow.string(),
+    "integer": pyarrow.int64(),
+    "double": pyarrow.float64(),
+    "boolean": pyarrow.bool_(),
+    "dateTime": pyarrow.timestamp("ns", tz="UTC"),
+}
+TYPES = tuple(_TYPES)
+"""What a variable's column can be: the lexical form, the N-Triples text, or values."""
+UNITS = ("ns", "us")
+
+
+class Parts:
+    """The folder of one query: `part-000000041.parquet` has the results of batch 41, and may be written again.
+
+    An empty snapshot is a row whose sign is `empty`, as in CSV.
+    """
+
+    def __init__(
+        self, folder: Path, query: Query, *, types: Mapping[str, str], unit: str, run: str, replace: bool
+    ) -> None:
+        self._folder, self._types, self._unit, self._run, self._replace = folder, types, unit, run, replace
+        _check(query, types, unit)
+        self._newest = -1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._start()
+        except OSError as error:
+            raise not_written(folder, error) from None
+
+    def write(self, batch: int, sent: Sent) -> None:
+        if batch < self._newest and not self._run:
+            self._other_run()
+        path = self._folder / f"part-{batch:09d}.parquet"
+        temporary = path.with_name(f".{path.name}.tmp")
+        table = self._table(sent)
+        try:
+            with temporary.open("wb") as stream:
+                pyarrow.parquet.write_table(table, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+            sync_folder(self._folder)
+        except OSError as error:
+            raise not_written(path, error) from None
+        self._newest = max(self._newest, batch)
+
+    def _start(self) -> None:
+        """Find out whether the parts that are there are of this run."""
+        side = self._folder / ".run"
+        known = side.read_text("utf-8") if side.exists() else None
+        parts = self._parts()
+        if parts and known != self._run:
+            self._other_run()
+        elif parts:
+            self._newest = int(parts[-1].stem.removeprefix("part-"))
+        write_durably(side, self._run.encode())
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._folder.glob("part-*.parquet"))
+
+    def _other_run(self) -> None:
+        if not self._replace:
+            raise CqelsError(
+                f"{self._folder} has the results of another run",
+                hint="results of a new checkpoint need a new place: remove the folder, or name another",
+            )
+        for part in self._parts():
+            part.unlink()
+        self._newest = -1
+
+    def _table(self, sent: Sent) -> Any:
+        columns = sent.columns
+        sign = columns["sign"].combine_chunks().cast(pyarrow.string())
+        made = {
+            "time": columns["time"].cast(pyarrow.timestamp("ns")).cast(pyarrow.timestamp(self._unit), safe=False),
+            "tick": columns["tick"],
+            "sign": pyarrow.compute.if_else(columns["empty"].combine_chunks(), "empty", sign),
+        }
+        if sent.query.form in ("ask", "construct"):
+            column = "answer" if sent.query.form == "ask" else "triples"
+            made[column] = columns[column]
+        else:
+            for name in sent.query.variables:
+                made[name] = by_distinct(columns[f"?{name}"], self._values(name))
+        return pyarrow.table(made)
+
+    def _values(self, name: str) -> Callable[[list[str]], Any]:
+        kind = self._types.get(name, "string")
+        if kind == "term":
+            return lambda texts: pyarrow.array(texts, _TYPES[kind])
+        if kind == "string":
+            return lambda texts: pyarrow.array([lexical(term_of(text)) for text in texts], _TYPES[kind])
+        return lambda texts: _converted(name, kind, list(map(term_of, texts)), self._unit)
+
+
+def _converted(name: str, kind: str, terms: list[Term], unit: str) -> Any:
+    """The values of terms, which must all be of a kind; a type that was asked for loses nothing silently."""
+    column = typed(pyarrow, terms)
+    wanted = _TYPES[kind]
+    numbers = kind == "double" and column.type == pyarrow.int64()
+    if len(column) and column.type != wanted and not numbers:
+        other = next(term for term in terms if not _is(kind, typed(pyarrow, [term]).type))
+        raise CqelsError(f"?{name} has the value {other}, which is no {kind}", hint="its type can be string or term")
+    made = column.cast(wanted) if len(column) else pyarrow.array([], wanted)
+    return made.cast(pyarrow.timestamp(unit, tz="UTC"), safe=False) if kind == "dateTime" else made
+
+
+def _is(kind: str, type: Any) -> bool:
+    return type == _TYPES[kind] or (kind == "double" and type == pyarrow.int64())
+
+
+def _check(query: Query, types: Mapping[str, str], unit: str) -> None:
+    for name, kind in types.items():
+        if kind not in TYPES:
+            raise CqelsError(f"?{name} cannot be of type '{kind}'", hint=f"the types are {', '.join(TYPES)}")
+    if unit not in UNITS:
+        raise CqelsError(f"times in Parquet have no unit '{unit}'", hint=f"the units are {', '.join(UNITS)}")

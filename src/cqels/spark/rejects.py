@@ -1,0 +1,65 @@
+"""Where input goes that cannot be used, malformed or late: a file, the terminal, or a function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TextIO
+
+from cqels.io import Rejected
+from cqels.spark.growing import GrowingFile
+
+SHOWN = 5
+"""How many are shown on the terminal one by one; all of them are counted."""
+
+
+class Rejects:
+    """Takes what was rejected, a micro-batch at a time.
+
+    To a file, `place`, `reason` and `text` with tabs between them, each exactly once (see `cqels.spark.growing`); to a
+    function, or to the terminal if nothing is named, again when a batch is repeated after a crash.
+    """
+
+    def __init__(
+        self,
+        to: str | PathLike[str] | Callable[[Rejected], object] | None = None,
+        *,
+        stream: TextIO | None = None,
+        replace: bool = False,
+    ) -> None:
+        self._to, self._stream, self._replace = to, stream or sys.stderr, replace
+        self._file: GrowingFile | None = None
+        self._last = -1
+        self.count = 0
+
+    def open(self, *, run: str = "") -> None:
+        if isinstance(self._to, str | PathLike):
+            self._file = GrowingFile(Path(self._to), run=run, replace=self._replace)
+
+    def write(self, batch: int, rejected: Sequence[Rejected]) -> None:
+        """What a micro-batch rejected. Called again with the same number and the same rows after a crash."""
+        if batch <= self._last or not rejected:
+            return
+        if self._file is not None:
+            data = "".join(f"{each.place}\t{each.reason}\t{each.text}\n" for each in rejected)
+            self._file.append(batch, lambda _: (data.encode("utf-8", "backslashreplace"), 0))
+        for each in rejected:
+            self.count += 1
+            if callable(self._to):
+                self._to(each)
+            elif self._file is None:
+                self._tell(each)
+        self._last = batch
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _tell(self, rejected: Rejected) -> None:
+        if self.count <= SHOWN:
+            self._stream.write(f"rejected: {rejected}\n")
+        elif self.count == SHOWN + 1:
+            self._stream.write("rejected: … (--rejects FILE keeps them all)\n")
