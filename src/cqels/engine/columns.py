@@ -22,6 +22,7 @@ from cqels.model.ids import CODE_INTEGER, VALUE_BITS, inline_literal
 from cqels.model.moments import Moment
 from cqels.model.terms import XSD_INTEGER, Term
 from cqels.model.values import Number, value_of
+from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,31 +38,39 @@ def terms_of(running: Running) -> pyarrow.RecordBatch:
     The columns are `time` (nanoseconds), `tick`, `sign` (`+`, `-` or null), `empty` (the row says that a snapshot is),
     and for SELECT one for each variable, `?name`, null being unbound; for ASK `answer`, for CONSTRUCT `triples`.
     """
-    arrow, dictionary = _pyarrow(), running.terms.dictionary
-    sent, columns = _taken(
-        arrow,
-        running,
-        lambda words: _texts(arrow, words, dictionary),
-        lambda terms: arrow.array([None if term is None else str(term) for term in terms], arrow.string()),
-    )
+    arrow, query = _pyarrow(), running.query
+    sent = running.take_solutions()
+    if sent is not None:
+        columns = _columns(arrow, sent, lambda words: _texts(arrow, words, running.terms.dictionary))
+        bodies = dict(zip(query.variables, columns, strict=True))
+    else:
+        results = running.take()
+        sent, bodies = _heads(results), _bodies(arrow, query, results, lambda terms: _strings(arrow, terms))
     named = {"time": arrow.array(sent.times), "tick": arrow.array(sent.ticks), "sign": _signs(arrow, sent.signs)}
     named["empty"] = arrow.array(sent.empty)
-    named |= {name if running.query.form != "select" else f"?{name}": column for name, column in columns.items()}
+    named |= {name if query.form != "select" else f"?{name}": column for name, column in bodies.items()}
     return arrow.RecordBatch.from_arrays(list(named.values()), list(named))
 
 
-def table_of(running: Running) -> pyarrow.Table:
-    """What a query has sent and nobody has taken yet, as a table of Arrow; an empty snapshot has no row."""
+def table_taken(running: Running) -> pyarrow.Table:
+    """What a query has sent and nobody has taken yet: `table_of(query, take())`."""
     arrow, decode = _pyarrow(), running.terms.decode
-    sent, columns = _taken(
-        arrow,
-        running,
-        lambda words: typed(arrow, list(map(decode, words.tolist()))),
-        lambda terms: typed(arrow, terms),
-    )
+    sent = running.take_solutions()
+    if sent is None:
+        return table_of(running.query, running.take())
+    columns = _columns(arrow, sent, lambda words: typed(arrow, list(map(decode, words.tolist()))))
+    return _table(arrow, sent, dict(zip(running.query.variables, columns, strict=True)))
+
+
+def table_of(query: Query, results: Sequence[Result]) -> pyarrow.Table:
+    """The results of a query as a table of Arrow; an empty snapshot has no row."""
+    arrow = _pyarrow()
+    return _table(arrow, _heads(results), _bodies(arrow, query, results, lambda terms: typed(arrow, terms)))
+
+
+def _table(arrow: Any, sent: Sent, columns: dict[str, Any]) -> Any:
     times = arrow.array(sent.times).cast(arrow.timestamp("ns"))
-    named = {"time": times, "tick": arrow.array(sent.ticks), "sign": _signs(arrow, sent.signs)} | columns
-    table = arrow.table(named)
+    table = arrow.table({"time": times, "tick": arrow.array(sent.ticks), "sign": _signs(arrow, sent.signs)} | columns)
     return table.filter(arrow.array(~sent.empty)) if sent.empty.any() else table
 
 
@@ -74,38 +83,35 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-# ---------------------------------------------------------------- what is taken
+# ---------------------------------------------------------------- of words and of results
 
 
-def _taken(
-    arrow: Any,
-    running: Running,
-    of_words: Callable[[Words], Any],
-    of_terms: Callable[[Sequence[Term | None]], Any],
-) -> tuple[Sent, dict[str, Any]]:
-    """Take what was sent: its times, ticks and signs, and a column of Arrow for each name.
+def _columns(arrow: Any, sent: Sent, values: Callable[[Words], Any]) -> list[Any]:
+    """The columns of solutions; `values` are those of words that differ and are in order."""
+    return [values(words).take(arrow.array(codes)) for words, codes in sent.columns]
 
-    `of_words` makes values of words that differ and are in order, `of_terms` of terms.
-    """
-    query = running.query
-    sent = running.take_solutions()
-    if sent is not None:
-        columns = [of_words(words).take(arrow.array(codes)) for words, codes in sent.columns]
-        return sent, dict(zip(query.variables, columns, strict=True))
-    results = running.take()
-    sent = Sent(
+
+def _heads(results: Sequence[Result]) -> Sent:
+    """The results without what they say."""
+    return Sent(
         np.array([result.time for result in results], np.int64),
         np.array([result.tick for result in results], np.int64),
         np.array([(result.sign == _PLUS) - (result.sign == _MINUS) for result in results], np.int64),
         np.array([result.empty for result in results], np.bool_),
         [],
     )
+
+
+def _bodies(
+    arrow: Any, query: Query, results: Sequence[Result], values: Callable[[Sequence[Term | None]], Any]
+) -> dict[str, Any]:
+    """What results say, in columns; `values` are those of terms."""
     if query.form == "ask":
-        return sent, {"answer": arrow.array([result.boolean for result in results], arrow.bool_())}
+        return {"answer": arrow.array([result.boolean for result in results], arrow.bool_())}
     if query.form == "construct":
-        return sent, {"triples": arrow.array(list(map(_triples, results)), arrow.string())}
-    return sent, {
-        name: of_terms([None if result.empty else result.values[place] for result in results])
+        return {"triples": arrow.array(list(map(_triples, results)), arrow.string())}
+    return {
+        name: values([None if result.empty else result.values[place] for result in results])
         for place, name in enumerate(query.variables)
     }
 
@@ -116,6 +122,10 @@ def _triples(result: Result) -> str | None:
 
 def _signs(arrow: Any, signs: Words) -> Any:
     return arrow.array([_MINUS, None, _PLUS], arrow.string()).take(arrow.array(signs + 1))
+
+
+def _strings(arrow: Any, terms: Sequence[Term | None]) -> Any:
+    return arrow.array([None if term is None else str(term) for term in terms], arrow.string())
 
 
 def _texts(arrow: Any, words: Words, dictionary: ArenaDictionary) -> Any:

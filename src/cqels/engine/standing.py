@@ -77,9 +77,9 @@ class StandingQuery:
         Numbers, truth values and dateTimes have Arrow's types where a whole column has one; other terms are their
         IRIs or lexical forms.
         """
-        from cqels.engine.columns import table_of
+        from cqels.engine.columns import table_taken
 
-        return table_of(self.running)
+        return table_taken(self.running)
 
     def terms(self) -> pyarrow.RecordBatch:
         """What has been sent and not yet taken as Arrow columns of N-Triples texts, the fastest way to take it.
