@@ -24,7 +24,7 @@ pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 import pyarrow
 import pyarrow.parquet
 
-from cqels.engine.columns import table_of
+from cqels.engine import columns
 from cqels.io import Rejected, Result, writer_for
 from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD, XSD_DATE_TIME, XSD_INTEGER
@@ -94,6 +94,26 @@ def written(query: Query, results: Sequence[Result], format: str) -> bytes:
         writer.write(result)
     writer.close()
     return stream.getvalue().encode()
+
+
+def table_of(query: Query, results: Sequence[Result]) -> pyarrow.Table:
+    """The results as a table, each column typed by all its terms."""
+    shown = [result for result in results if not result.empty]
+    made = {
+        "time": pyarrow.array([result.time for result in shown], pyarrow.timestamp("ns")),
+        "tick": pyarrow.array([result.tick for result in shown], pyarrow.int64()),
+        "sign": pyarrow.array([result.sign or None for result in shown], pyarrow.string()),
+    }
+    match query.form:
+        case "ask":
+            made["answer"] = pyarrow.array([result.boolean for result in shown], pyarrow.bool_())
+        case "construct":
+            graphs = [" ".join(" ".join(map(str, each)) + " ." for each in result.triples) for result in shown]
+            made["triples"] = pyarrow.array(graphs, pyarrow.string())
+        case _:
+            for place, name in enumerate(query.variables):
+                made[name] = columns.typed(pyarrow, [result.values[place] for result in shown])
+    return pyarrow.table(made)
 
 
 # ---------------------------------------------------------------- columns
