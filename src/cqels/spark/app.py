@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 from collections.abc import Mapping
@@ -284,11 +285,18 @@ class App:
             elif each.rows is not None and each.lift is not None:
                 rows.append(Lifting(iri, number, each.lift, wants[iri], self._strict).apply(each.rows))
         if files:
-            from cqels.spark.files import file_rows
+            from cqels.spark.files import BATCH_BYTES, file_rows
 
-            size = {} if self._batch_bytes is None else {"batch_bytes": self._batch_bytes}
-            options = {"follow": self._follow, "speed": self._speed, "strict": self._strict, **size}
-            rows.append(file_rows(self._spark, tuple(files), folder=folder, **options))
+            made = file_rows(
+                self._spark,
+                tuple(files),
+                folder=folder,
+                batch_bytes=self._batch_bytes or BATCH_BYTES,
+                follow=self._follow,
+                speed=self._speed,
+                strict=self._strict,
+            )
+            rows.append(made)
         return rows
 
     def _dataset(self) -> Dataset:
@@ -299,8 +307,8 @@ class App:
         folder = Path(mkdtemp(prefix="cqels-"))
         file = folder / f"{folder.name}.nq"
         file.write_bytes(dataset.quads)
-        self._spark.sparkContext.addFile(str(file))
-        shutil.rmtree(folder)
+        self._spark.sparkContext.addFile(str(file))  # which is fetched as long as the session lives
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         return replace(dataset, quads=b"", file=file.name)
 
     def _check(self, query: Query) -> None:

@@ -52,7 +52,7 @@ class Run:
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
         self._ends, self._paced, self._temporary = ends, paced, temporary
         self._ended: set[int] = set()
-        self._all_ended = Event()
+        self._all_ended, self._done = Event(), Event()
         self._closed = False
         self._query: StreamingQuery | None = None
 
@@ -76,6 +76,8 @@ class Run:
             .trigger(processingTime=trigger)
             .start()
         )
+        if self._ends:
+            Thread(target=self._wait_for_all, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, which streams that do not end do not have; False if it has not come in that many seconds.
@@ -83,12 +85,11 @@ class Run:
         An error that ended the run is raised.
         """
         limit = None if timeout is None else monotonic() + timeout
-        while self._query is not None and self._query.isActive and not self._is_done():
+        while self._query is not None and self._query.isActive and not self._done.is_set():
             if limit is not None and monotonic() >= limit:
                 return False
             self._query.awaitTermination(_TICK)
-        if self._query is not None and self._query.isActive:
-            self._manifest.finished = True
+        self._manifest.finished |= self._done.is_set()
         self.stop()
         return True
 
@@ -117,23 +118,14 @@ class Run:
             self._manifest.finished = False
             raise _ours(error) from error
 
-    def _is_done(self) -> bool:
-        """All that there is has been read, and Spark has written down that it was."""
-        assert self._query is not None
-        if not self._ends:
-            return False
-        if self._paced and not self._all_ended.is_set():
-            return False
-        waiter = Thread(target=self._wait_for_all, daemon=True)
-        waiter.start()
-        while waiter.is_alive() and self._query.isActive:
-            waiter.join(_TICK)
-        return bool(self._query.isActive)
-
     def _wait_for_all(self) -> None:
+        """Notice when all that there is has been read, and Spark has written down that it was."""
         assert self._query is not None
         with suppress(Exception):  # what ended the query is told there
+            while self._paced and not self._all_ended.wait(_TICK) and self._query.isActive:
+                pass
             self._query.processAllAvailable()
+            self._done.set()
 
     # ------------------------------------------------------------ a micro-batch
 
