@@ -134,7 +134,7 @@ def test_the_bytes_are_those_of_the_writers(given: tuple[Query, list[Result]], p
 
 @given(results_of("construct"))
 def test_constructed_elements_are_timed_triples(results: list[Result]) -> None:
-    came = [replace(result, sign="") for result in results]
+    came = [result._replace(sign="") for result in results]
     assert body(sent_of(CONSTRUCT, came), "ntriples")[0] == written(CONSTRUCT, came, "ntriples")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.answers import Answers
+from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Batch, Words
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
@@ -30,7 +30,7 @@ from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
-from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
@@ -75,8 +75,7 @@ class Running:
         """Make results of what the machine sent since the last time."""
         if not self.raw:
             return []
-        rows = self.raw[0] if len(self.raw) == 1 else np.concatenate(self.raw)
-        self.raw = []
+        rows = self._rows()
         with _without_collection():
             made = list(self.answers.results_of(rows, self.terms))
         self.ready += made
@@ -87,6 +86,19 @@ class Running:
         self.make()
         taken, self.ready = self.ready, []
         return taken
+
+    def take_solutions(self) -> Sent | None:
+        """What `take` takes as arrays, where there are results of SELECT only, none made yet; else None."""
+        if self.query.form != "select" or self.query.policy == "cqels-1" or self.ready:
+            return None
+        return self.answers.sent(self._rows(), self.terms)
+
+    def _rows(self) -> Words:
+        """What the machine sent since the last time."""
+        rows, self.raw = self.raw, []
+        if not rows:
+            return np.empty((0, COLUMNS + len(self.pipeline.columns)), np.int64)
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 @contextmanager

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.engine import Engine
 from cqels.engine.intake import Intake
+from cqels.engine.reading import file_batches
 from cqels.engine.standing import StandingQuery
-from cqels.io import Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally, read_stream
-from cqels.io.files import files_of, open_bytes, reading
-from cqels.io.ntriples import blank_scope, is_timed
-from cqels.io.read import format_of
+from cqels.io import Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally
+from cqels.io.files import files_of
+from cqels.io.read import check_files
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
-
-CHUNK = 1 << 20
-"""Bytes that are read at a time."""
-ELEMENTS = 1000
-"""Elements that are encoded at a time where a format has no reader of bytes."""
 
 
 def replay(
@@ -83,44 +76,11 @@ def replay(
 def batches(
     declaration: StreamDeclaration, stream: int, intake: Intake, reject: Callable[[Rejected], None]
 ) -> Iterator[Batch]:
-    """The elements of a stream as batches. Lines that end with their times are read as bytes, the rest as terms."""
+    """The elements of a stream as batches."""
     files = files_of(declaration.path)
-    plain = declaration.element in (None, "line") and declaration.time is None
-    if plain and all(format_of(declaration, path) == "ntriples" and is_timed(declaration, path) for path in files):
-        for path in files:
-            yield from _lines(declaration, path, stream, intake, reject)
-        return
-    elements = read_stream(declaration, reject)
-    while some := list(islice(elements, ELEMENTS)):
-        yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
-
-
-def _lines(
-    declaration: StreamDeclaration, path: Path, stream: int, intake: Intake, reject: Callable[[Rejected], None]
-) -> Iterator[Batch]:
-    scope = blank_scope(declaration, path)
-    done, rest = 0, b""
-
-    def malformed(line: int, reason: str, text: str) -> None:
-        reject(Rejected(declaration.iri, f"{path}:{done + line + 1}", reason, text))
-
-    with open_bytes(path) as file, reading(path):
-        while True:
-            more = file.read(CHUNK)
-            data = rest + more if rest else more
-            if not done and not rest:
-                data = data.removeprefix(b"\xef\xbb\xbf")
-            if not data:
-                return
-            batch, read, lines = intake.lines(
-                stream, data, unit=declaration.unit, scope=scope, final=not more, reject=malformed
-            )
-            done += lines
-            rest = data[read:] if more else b""
-            if len(batch):
-                yield batch
-            if not more:
-                return
+    template = check_files(declaration, files)
+    for path in files:
+        yield from file_batches(declaration, path, template, stream, intake, reject)
 
 
 def merged(

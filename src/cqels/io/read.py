@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from cqels.io.declare import ELEMENTS, FORMATS, Format, StreamDeclaration
+from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
 from cqels.io.element import Element, Rejected
 from cqels.io.files import extension_of, files_of
@@ -22,11 +22,33 @@ def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], Non
     What cannot become an element goes to `reject`, and reading goes on unless that raises. A declaration that can give
     no element is refused here, before anything is read.
     """
-    files = tuple((path, format_of(declaration, path)) for path in files_of(declaration.path))
-    for path, format in files:
-        _check(declaration, path, format)
-    template = read_template(declaration.template) if declaration.template is not None else None
-    return _elements(declaration, files, template, reject)
+    files = files_of(declaration.path)
+    template = check_files(declaration, files)
+    return (element for path in files for element in read_file(declaration, path, template, reject))
+
+
+def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Template | None:
+    """Refuse a declaration with which these files give no element; its template, if it has one."""
+    for path in files:
+        _check(declaration, path, format_of(declaration, path))
+    return read_template(declaration.template) if declaration.template is not None else None
+
+
+def read_file(
+    declaration: StreamDeclaration, path: Path, template: Template | None, reject: Reject
+) -> Iterator[Element]:
+    """The elements of one file."""
+    format = format_of(declaration, path)
+    match format:
+        case "ntriples":
+            return read_lines(declaration, path, reject)
+        case "turtle" | "trig" | "jsonld":
+            readers = {"document": read_document, "line": read_document_lines, "graph": read_graphs}
+            read = readers[declaration.element or ELEMENTS[format][0]]
+            return read(declaration, path, RDF_FORMATS[format], reject)
+        case "csv" | "json" | "parquet":
+            assert template is not None
+            return read_records(declaration, path, format, template, reject)
 
 
 def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
@@ -48,25 +70,6 @@ def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
             heapq.heapreplace(heads, (following.time, number, following))
 
 
-def _elements(
-    declaration: StreamDeclaration,
-    files: tuple[tuple[Path, Format], ...],
-    template: Template | None,
-    reject: Reject,
-) -> Iterator[Element]:
-    for path, format in files:
-        match format:
-            case "ntriples":
-                yield from read_lines(declaration, path, reject)
-            case "turtle" | "trig" | "jsonld":
-                readers = {"document": read_document, "line": read_document_lines, "graph": read_graphs}
-                read = readers[declaration.element or ELEMENTS[format][0]]
-                yield from read(declaration, path, RDF_FORMATS[format], reject)
-            case "csv" | "json":
-                assert template is not None
-                yield from read_records(declaration, path, template, reject)
-
-
 def format_of(declaration: StreamDeclaration, path: Path) -> Format:
     format = declaration.format or FORMATS.get(extension_of(path))
     if format is None:
@@ -85,13 +88,13 @@ def _check(declaration: StreamDeclaration, path: Path, format: Format) -> None:
     if format in ("turtle", "trig", "jsonld") and element != "graph" and declaration.time is None:
         hint = "declare the predicate that has the time of an element: time=<iri>"
         raise DataError(f"stream <{declaration.iri}> has no time", source=source, hint=hint)
-    if format in ("csv", "json") and declaration.template is None:
+    if format in RECORDS and declaration.template is None:
         hint = "declare a lifting template: template=file.toml"
         if path.suffix.lower() == ".json":
             hint += "; or format=jsonld if it is JSON-LD"
         raise DataError(
             f"nothing says how the records of stream <{declaration.iri}> become triples", source=source, hint=hint
         )
-    if format in ("csv", "json") and declaration.time is not None:
+    if format in RECORDS and declaration.time is not None:
         hint = "name the column of the time in the template and remove time="
         raise DataError("the time of a record is a column, not a predicate", source=source, hint=hint)
