@@ -110,7 +110,7 @@ def free_port() -> int:
 def wait_for_workers(page: str, count: int) -> None:
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
-        with suppress(OSError), urlopen(page) as answer:
+        with suppress(OSError, ValueError), urlopen(page) as answer:  # it may be there and not ready
             if json.load(answer)["aliveworkers"] == count:
                 return
         time.sleep(0.2)
