@@ -24,7 +24,8 @@ pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 import pyarrow
 import pyarrow.parquet
 
-from cqels.engine import columns
+from cqels.engine.columns import table_of, terms_of
+from cqels.engine.engine import Engine
 from cqels.io import Rejected, Result, writer_for
 from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD, XSD_DATE_TIME, XSD_INTEGER
@@ -96,26 +97,6 @@ def written(query: Query, results: Sequence[Result], format: str) -> bytes:
     return stream.getvalue().encode()
 
 
-def table_of(query: Query, results: Sequence[Result]) -> pyarrow.Table:
-    """The results as a table, each column typed by all its terms."""
-    shown = [result for result in results if not result.empty]
-    made = {
-        "time": pyarrow.array([result.time for result in shown], pyarrow.timestamp("ns")),
-        "tick": pyarrow.array([result.tick for result in shown], pyarrow.int64()),
-        "sign": pyarrow.array([result.sign or None for result in shown], pyarrow.string()),
-    }
-    match query.form:
-        case "ask":
-            made["answer"] = pyarrow.array([result.boolean for result in shown], pyarrow.bool_())
-        case "construct":
-            graphs = [" ".join(" ".join(map(str, each)) + " ." for each in result.triples) for result in shown]
-            made["triples"] = pyarrow.array(graphs, pyarrow.string())
-        case _:
-            for place, name in enumerate(query.variables):
-                made[name] = columns.typed(pyarrow, [result.values[place] for result in shown])
-    return pyarrow.table(made)
-
-
 # ---------------------------------------------------------------- columns
 
 
@@ -146,6 +127,23 @@ def test_results_and_tables_are_those_of_the_engine(given: tuple[Query, list[Res
     assert list(sent.results()) == results
     assert sent.table().equals(table_of(query, results))
     assert len(json_lines(sent)) == len(sent) == len(results)
+
+
+@pytest.mark.parametrize("query", [*QUERIES.values(), replace(SELECT, emit="snapshot")])
+def test_what_an_engine_sends_is_understood(query: Query) -> None:
+    sent = []
+    for take in (lambda standing: standing.running.take(), lambda standing: terms_of(standing.running)):
+        with Engine() as engine:
+            engine.stream("x:s")
+            standing = engine.register(query)
+            for time in range(6):
+                engine.push("x:s", f'<x:r{time % 2}> <x:t> {time} , "{time}\\n"@en .', time=f"{time}s")
+            engine.heartbeat("9s")
+            sent.append(take(standing))
+    results, batch = sent
+    assert len(results) > 1
+    assert list(Sent(query, [batch]).results()) == results
+    assert Sent(query, [batch]).table().equals(table_of(query, results))
 
 
 def test_payloads_are_streams_of_arrow() -> None:
