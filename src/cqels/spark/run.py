@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
 
-_OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)")
+_OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*= hint: (.*))?")
 _TICK = 0.2
 """Seconds between looks at whether a pipeline still runs."""
 
@@ -88,7 +88,8 @@ class Run:
         while self._query is not None and self._query.isActive and not self._done.is_set():
             if limit is not None and monotonic() >= limit:
                 return False
-            self._query.awaitTermination(_TICK)
+            with suppress(Exception):  # what ended the query is told by `stop`
+                self._query.awaitTermination(_TICK)
         self._manifest.finished |= self._done.is_set()
         self.stop()
         return True
@@ -160,4 +161,4 @@ def _ours(error: Any) -> Exception:
     found = _OURS.search(str(error))
     if found is None:
         return error if isinstance(error, Exception) else CqelsError(str(error))
-    return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip())
+    return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip(), hint=found[3])
