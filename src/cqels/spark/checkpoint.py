@@ -30,6 +30,8 @@ class Manifest:
     """Names and fingerprints, in the order of registration."""
     placed: dict[str, int] = field(default_factory=dict)
     """Names and instances."""
+    partitions: int = 0
+    """Of Spark: on their number it depends which group of rows an instance is."""
     finished: bool = False
     version: int = VERSION
 
@@ -45,6 +47,10 @@ class Checkpoint:
     def spark(self) -> str:
         """Where Spark keeps offsets and state."""
         return str(self.folder / "spark")
+
+    def is_done(self, batch: int) -> bool:
+        """Spark has written down that a micro-batch is done; there is none before the first."""
+        return batch < 0 or (self.folder / "spark" / "commits" / str(batch)).exists()
 
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""

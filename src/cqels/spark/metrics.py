@@ -75,6 +75,8 @@ class Totals:
     rebuilt: int = 0
     instances: int = 0
     watermark: int | None = None
+    time: int | None = None
+    """Of the last element that was given to the queries."""
     held: int = 0
     state_bytes: int = 0
     log_bytes: int = 0
@@ -226,6 +228,7 @@ class Metrics:
             totals.watermark = min(
                 (each["watermark"] for each in reports if each["watermark"] is not None), default=None
             )
+            totals.time = max((each["time"] for each in reports if each.get("time") is not None), default=totals.time)
             totals.held = max(each["held"] for each in reports)
             totals.state_bytes = sum(each["state_bytes"] for each in reports)
             totals.log_bytes = sum(each["log_bytes"] for each in reports)
