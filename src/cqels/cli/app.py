@@ -307,13 +307,25 @@ def run(
 
 
 @app.command()
+def demo(
+    size: Annotated[int, typer.Option(metavar="N", min=1, help="Readings in the stream, 96 of each second.")] = 57_600,
+    speed: Annotated[float, typer.Option(metavar="N", min=0.01, help="Times the pace of the data.")] = 24.0,
+) -> None:
+    """Show continuous queries at work: four of them on Spark, over the sensors of four buildings, for half a minute."""
+    from cqels.cli.demo import demonstrate
+
+    demonstrate(size, speed)
+
+
+@app.command()
 def doctor() -> None:
-    """Say what is installed and what is missing. Exit code 2 if `cqels run` cannot work."""
-    from cqels.cli.doctor import can_run, examine
+    """Say what is installed, what is missing, and what `cqels run` would use. Exit code 2 if it cannot work."""
+    from cqels.cli.doctor import can_run, examine, verdict
 
     parts = examine()
     for part in parts:
         typer.echo(str(part))
+    typer.echo(verdict(parts))
     if not can_run(parts):
         raise typer.Exit(2)
 

@@ -52,15 +52,15 @@ def execute(run: Run) -> None:
             status.show("starting Spark …")
             sink = _sink(run, status, stack)
             rejects = _rejects(run, status)
-            java.start()
+            session = java.start()
             stopping.listen()  # PySpark has its own idea of Ctrl-C
             if asked.ui:
-                status.above(sys.stderr).write(f"Spark shows what it does at {java.address}\n")
+                status.above(sys.stderr).write(f"Spark shows what it does at {session.sparkContext.uiWebUrl}\n")
             if not stopping.asked:
                 with run.placing():
                     pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger)
                 if pipeline.query is not None:
-                    stack.callback(metrics.listen(java.session, str(pipeline.query.id)))
+                    stack.callback(metrics.listen(session, str(pipeline.query.id)))
                 attend(pipeline, stopping)
         _tell_end(run, metrics, stopping, nothing=pipeline is not None and pipeline.query is None)
 
@@ -147,11 +147,6 @@ class Java:
                 master=master, partitions=self.partitions, ui=self.ui, settings=self.settings, log=self.log
             )
         return self.session
-
-    @property
-    def address(self) -> str:
-        """Of the pages that show what Spark does."""
-        return str(self.session.sparkContext.uiWebUrl)
 
     def kill(self) -> None:
         from cqels.spark.session import kill

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'cqels[spark]'"
 _PARTS = ("pyspark", "pyarrow", "google.protobuf")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_OPTIONS = "spark.driver.extraJavaOptions"
 _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
 
@@ -61,14 +62,17 @@ def start(
     """A Spark session with the settings that were measured to be best; the one that runs already, if there is one.
 
     `partitions` is the number of tasks after a shuffle, and so of engines that can run side by side.  `settings` are
-    Spark's own and go before ours.  With a `log`, all that Java and its workers say goes to that file, and Ctrl-C does
-    not reach them.
+    Spark's own and go before ours; options for Java are added.  With a `log`, all that Java and its workers say goes to
+    that file, and Ctrl-C does not reach them.
     """
     if missing := missing_parts():
         raise CqelsError(f"Spark is not installed: there is no {' and no '.join(missing)}", hint=INSTALL)
     from pyspark.sql import SparkSession
 
-    chosen = settings_for(master, name=name, partitions=partitions, ui=ui) | dict(settings or {})
+    ours = settings_for(master, name=name, partitions=partitions, ui=ui)
+    chosen = ours | dict(settings or {})
+    if chosen[_OPTIONS] != ours[_OPTIONS]:
+        chosen[_OPTIONS] = f"{ours[_OPTIONS]} {chosen[_OPTIONS]}"
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     filterwarnings(
@@ -111,7 +115,7 @@ def settings_for(master: str, *, name: str, partitions: int | None, ui: bool) ->
     """All settings of a session."""
     local = master.startswith("local")
     chosen = {"spark.master": master, "spark.app.name": name, "spark.ui.enabled": str(ui).lower(), **SETTINGS}
-    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    chosen[_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if local:
         chosen |= LOCAL
     if partitions is not None or local:
