@@ -17,6 +17,7 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
 from pyspark.sql import SparkSession
 
+import cqels
 from cqels.cli import main, on_spark
 from cqels.spark.session import start, stop
 
@@ -43,9 +44,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cli")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(Path(cqels.__file__).parent.parent))  # for workers, who are here too
         lines = [line(number) for number in range(SIZE)]
         Path("a1.nt").write_text("".join(lines[: SIZE // 2]) + "this is no triple\n")
         Path("a2.nt").write_text(lines[0] + "".join(lines[SIZE // 2 :]))  # the first one is late
+        Path("late.nt").write_text(lines[9] + lines[0])
         Path("rooms.ttl").write_text(
             "@prefix : <http://ex.org/> . " + " ".join(f":s{number} :in :r{number % 2} ." for number in range(9))
         )
@@ -84,7 +87,7 @@ def test_the_bytes_are_those_of_the_embedded_engine(run: Run) -> None:
     both = ("run", "hot.rq", "count.rq", *STREAM, "--data", "rooms.ttl", "--until", "30s", "--emit", "changes")
     for format, options in {"text": (), "csv": ("--out", "out.csv"), "jsonl": ("--out", "results/")}.items():
         seen = []
-        for engine in (("--engine", "embedded"), ("--batch", "9kB")):
+        for engine in (("--engine", "embedded"), ("--batch", "25kB")):
             code, out, err = run(*both, "--format", format, *options, *engine)
             assert code == 0, err
             files = {each.name: each.read_bytes() for each in (*Path().glob("out.*"), *Path().glob("results/*"))}
@@ -123,9 +126,18 @@ def test_strict_stops_at_what_is_malformed_or_late(run: Run) -> None:
     code, _, err = run("run", "count.rq", *STREAM, "--strict")
     assert code == 2
     assert err.startswith("error: a1.nt:301: ")
-    code, _, err = run("run", "count.rq", "--stream", "<http://ex.org/a>=a2.nt?lateness=0s", "--strict")
+    code, _, err = run("run", "count.rq", "--stream", "<http://ex.org/a>=late.nt", "--strict")
     assert code == 2
     assert "late" in err.splitlines()[0]
+
+
+def test_the_demonstration_comes_to_its_end(run: Run) -> None:
+    code, out, err = run("demo", "--size", "2880", "--speed", "200")
+    assert (code, err) == (0, "")
+    lines = {words[0]: words[1] for words in (line.split() for line in out.splitlines()) if len(words) > 1}
+    assert int(lines["readings"].replace(",", "")) + int(lines["rejected"]) == 2880
+    assert all(int(lines[f"{name}.rq"].replace(",", "")) > 0 for name in ("hot", "mean", "alerts"))
+    assert "cqels explain " in out
 
 
 # ---------------------------------------------------------------- a process of its own
@@ -148,16 +160,17 @@ class Process:
         """Ctrl-C: all of the session have it."""
         os.killpg(self._process.pid, signal.SIGINT)
 
+    def awaited(self, what: Callable[[], bool]) -> None:
+        """Wait until something is so, or the process ends."""
+        limit = time.monotonic() + PATIENCE
+        while not what():
+            assert self._process.poll() is None, self.end()
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+
     def end(self) -> tuple[int, str, str]:
         out, err = self._process.communicate(timeout=PATIENCE)
         return self._process.returncode, out, err
-
-
-def awaited(what: Callable[[], bool]) -> None:
-    limit = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < limit
-        time.sleep(0.1)
 
 
 def processes_with(text: str) -> list[str]:
@@ -185,20 +198,20 @@ def test_ctrl_c_and_on(folder: Path) -> None:
         return Path("all.csv").read_text().count("\n") - 1 if Path("all.csv").exists() else 0
 
     first = Process(*words)
-    awaited(lambda: results() == 300)
+    first.awaited(lambda: results() == 300)
     first.interrupt()
     code, out, err = first.end()
     assert (code, out) == (0, "")
     assert err.splitlines() == [
         "",
         "stopping; once more to end at once",
-        "300 elements, 300 results, up to 2.97s",
+        "300 elements, 300 results, up to 2970ms",
         "stopped; the same command goes on from here",
     ]
     second = Process(*words)
     Path("part").write_text("".join(map(line, range(300, 400))))
     Path("part").rename("in/2.nt")
-    awaited(lambda: results() == 400)
+    second.awaited(lambda: results() == 400)
     second.interrupt()
     code, _, err = second.end()
     assert code == 0

@@ -39,6 +39,7 @@ def examine() -> list[Part]:
         _package("pyoxigraph"),
         _kernels(),
         _package("pyarrow", only="for Spark, and results as tables", extra="spark"),
+        _package("pandas", only="for Spark, and results as tables", extra="spark"),
         _package("protobuf", only="for Spark", extra="spark"),
         _package("pyspark", only="for Spark", extra="spark"),
         _java(),

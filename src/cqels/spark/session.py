@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INSTALL = "pip install 'cqels[spark]'"
-_PARTS = ("pyspark", "pyarrow", "google.protobuf")
+_PARTS = ("pyspark", "pandas", "pyarrow", "google.protobuf")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _OPTIONS = "spark.driver.extraJavaOptions"
 _LONGEST_END = 20
