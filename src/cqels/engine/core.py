@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +71,10 @@ class Running:
     """What the machine sent, rows of words; made into results when they are taken."""
 
     ready: list[Result] = field(default_factory=list)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.query)
 
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
@@ -460,6 +465,11 @@ class Core:
         self.released += gone
         self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
         return gone
+
+
+def fingerprint(query: Query) -> str:
+    """The same for queries that mean the same in the same words, whatever their names."""
+    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
 
 
 def sources_of(query: Query) -> list[Source]:
