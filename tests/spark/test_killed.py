@@ -32,7 +32,7 @@ from cqels.spark.sinks import Files
 data, folder = map(Path, sys.argv[1:])
 spark = start(partitions=2)
 app = App(spark, checkpoint=folder / "checkpoint", instances=2, batch_bytes=1 << 12)
-app.files(f"<http://ex.org/obs>={data}/*.nt?lateness=1s")
+app.files(f"<http://ex.org/obs>={data}/*.nt?lateness=500ms")
 where = "{ STREAM <http://ex.org/obs> [RANGE 3s] { ?s <http://ex.org/temp> ?t } }"
 app.add(f"SELECT ?s (COUNT(*) AS ?n) (MAX(?t) AS ?most) WHERE {where} GROUP BY ?s", name="hot", emit="changes")
 app.add(f"SELECT ?s ?t WHERE {where} ORDER BY DESC(?t) LIMIT 3", name="top")
