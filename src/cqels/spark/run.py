@@ -139,13 +139,13 @@ class Run:
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
-        sent = {}
-        for name, query in self._queries.items():
-            mine = sorted(
-                (row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number
-            )
-            if mine:
-                sent[name] = Sent.read(query, mine[0].number, [bytes(row.payload) for row in mine])
+        found: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
+            found.setdefault(row.query, []).append(row)
+        sent = {
+            name: Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
+            for name, mine in found.items()
+        }
         for sink in self._sinks:
             sink.write(batch, sent)
         if self._rejects is not None:
