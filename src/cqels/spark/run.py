@@ -7,9 +7,13 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.files import SparkFiles
 
 from cqels.io import Rejected
 from cqels.model.errors import CqelsError, DataError
@@ -55,6 +59,8 @@ class Run:
         self._all_ended, self._done = Event(), Event()
         self._closed = False
         self._query: StreamingQuery | None = None
+        self.name = uuid4().hex
+        """What the engines of this run are known by."""
         self._unheard: Callable[[], None] = lambda: None
 
     @property
@@ -121,6 +127,9 @@ class Run:
         if self._query is None:
             return
         self._query.stop()
+        with suppress(OSError):  # engines on other machines go with their executors
+            for memory in Path(SparkFiles.getRootDirectory()).glob(f"{self.name}-*"):
+                memory.unlink(missing_ok=True)
         if (error := self._query.exception()) is not None:
             self._manifest.finished = False
             raise _ours(error) from error
