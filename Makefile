@@ -39,7 +39,7 @@ unit: setup  ## the tests alone
 fuzz: setup  ## long random comparison of the evaluators (minutes)
 	$(BIN)/pytest -n $(WORKERS) -m fuzz
 
-cluster: setup  ## the tests on a Spark cluster of processes on this machine (a minute)
+cluster: setup  ## Spark as a cluster of processes on this machine, and killed applications (minutes)
 	$(BIN)/pytest -m cluster
 
 bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)

@@ -1,9 +1,6 @@
-"""What a run makes of rows and errors of Spark; no session is started here."""
+"""What a run makes of errors of Spark; no session is started here."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -11,17 +8,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.cli.on_spark import cause
 from cqels.model.errors import DataError
-from cqels.spark.run import _late, _ours
-
-
-def row(instance: int, text: str, reason: str = "late by 3s") -> Any:
-    return SimpleNamespace(kind="late", instance=instance, query=None, place="<x:s>", reason=reason, text=text)
-
-
-def test_what_was_late_is_told_once() -> None:
-    """Each engine tells it, with the triples that its own queries can match."""
-    rows: Any = [row(0, ""), row(0, "<x:a> <x:p> 1 ."), row(1, "<x:b> <x:q> 2 ."), row(1, "")]
-    assert [each.text for each in _late(rows)] == ["<x:b> <x:q> 2 .", "<x:a> <x:p> 1 ."]
+from cqels.spark.run import _ours
 
 
 def test_an_error_of_ours_is_found_in_one_of_spark() -> None:

@@ -59,8 +59,6 @@ def execute(run: Run) -> None:
             if not stopping.asked:
                 with run.placing():
                     pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger)
-                if pipeline.query is not None:
-                    stack.callback(metrics.listen(session, str(pipeline.query.id)))
                 attend(pipeline, stopping)
         _tell_end(run, metrics, stopping, nothing=pipeline is not None and pipeline.query is None)
 

@@ -179,7 +179,7 @@ class App:
         """The rows of the pipeline of one query: results, and what was rejected or late (`cqels.spark.rows`)."""
         together = placed(self.queries, 1 + len(self._queries))
         linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
-        return self._pipeline({each.name or "": 0 for each in linked}, 1, self._partitions(), None)
+        return self._pipeline(uuid4().hex, {each.name or "": 0 for each in linked}, 1, self._partitions(), None)
 
     # ------------------------------------------------------------ running
 
@@ -218,7 +218,9 @@ class App:
         )
         try:
             run.start(
-                lambda: self._pipeline(manifest.placed, manifest.instances, manifest.partitions, folder / "files"),
+                lambda: self._pipeline(
+                    run.name, manifest.placed, manifest.instances, manifest.partitions, folder / "files"
+                ),
                 trigger,
             )
         except BaseException:
@@ -265,7 +267,9 @@ class App:
             number for number, each in enumerate(self._streams.values()) if each.files is not None and not self._follow
         )
 
-    def _pipeline(self, where: Mapping[str, int], instances: int, partitions: int, folder: Path | None) -> DataFrame:
+    def _pipeline(
+        self, name: str, where: Mapping[str, int], instances: int, partitions: int, folder: Path | None
+    ) -> DataFrame:
         from pyspark.sql import functions
 
         from cqels.spark.evaluate import Evaluation
@@ -277,7 +281,6 @@ class App:
         wants = {iri: tuple(wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
         dataset = self._dataset()
-        name = uuid4().hex
         programs = {
             key: Program.of(
                 name,

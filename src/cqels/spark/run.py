@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.files import SparkFiles
 
 from cqels.io import Rejected
 from cqels.model.errors import CqelsError, DataError, Source
@@ -64,6 +68,9 @@ class Run:
         self._delivered = -1
         self._closed = False
         self._query: StreamingQuery | None = None
+        self.name = uuid4().hex
+        """What the engines of this run are known by."""
+        self._unheard: Callable[[], None] = lambda: None
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -77,14 +84,16 @@ class Run:
             self._rejects.open(run=self._manifest.id)
         if self._manifest.finished:
             return
+        frame = pipeline()
         self._query = (
-            pipeline()
-            .writeStream.foreachBatch(self._deliver)
+            frame.writeStream.foreachBatch(self._deliver)
             .queryName(f"cqels: {', '.join(self._queries)}"[:200])
             .option("checkpointLocation", self._checkpoint.spark)
             .trigger(processingTime=trigger)
             .start()
         )
+        if self.metrics is not None:
+            self._unheard = self.metrics.listen(frame.sparkSession, str(self._query.id))
         if self._ends:
             Thread(target=self._wait_for_all, daemon=True).start()
 
@@ -119,6 +128,9 @@ class Run:
                 sink.close()
             if self._rejects is not None:
                 self._rejects.close()
+            if self.metrics is not None:
+                self._unheard()
+                self.metrics.close()
             if self._temporary:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:
@@ -130,6 +142,9 @@ class Run:
         failed = not self._query.isActive
         self._settle()
         self._query.stop()
+        with suppress(OSError):  # engines on other machines go with their executors
+            for memory in Path(SparkFiles.getRootDirectory()).glob(f"{self.name}-*"):
+                memory.unlink(missing_ok=True)
         if failed and (error := self._query.exception()) is not None:
             self._manifest.finished = False
             raise _ours(error) from error
@@ -155,16 +170,16 @@ class Run:
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
-        sent = {}
-        for name, query in self._queries.items():
-            mine = sorted(
-                (row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number
-            )
-            if mine:
-                sent[name] = Sent.read(query, mine[0].number, [bytes(row.payload) for row in mine])
-        late = _late(rows)
-        if late and self._strict:
-            raise DataError(str(late[0]), hint="without strict such input is counted, reported and left out")
+        found: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
+            found.setdefault(row.query, []).append(row)
+        sent = {
+            name: Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
+            for name, mine in found.items()
+        }
+        rejected = rejected_in(rows)
+        if rejected and self._strict:
+            raise DataError(str(rejected[0]), hint="without strict such input is counted, reported and left out")
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
         with self._delivering:
             if self._closed:
@@ -172,7 +187,7 @@ class Run:
             for sink in self._sinks:
                 sink.write(batch, sent)
             if self._rejects is not None:
-                self._rejects.write(batch, [*(_rejected(row) for row in rows if row.kind == REJECTED), *late])
+                self._rejects.write(batch, rejected)
             self._delivered = batch
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
@@ -181,17 +196,17 @@ class Run:
             self._all_ended.set()
 
 
-def _rejected(row: Row) -> Rejected:
-    return Rejected(row.query or "", row.place or "", row.reason or "", row.text or "")
-
-
-def _late(rows: Sequence[Row]) -> list[Rejected]:
-    """What was late, once: all engines are told of it, and each has the triples that its own queries can match."""
-    told: dict[int, list[Rejected]] = {}
+def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
+    """What is malformed, and what is late: of that every engine tells, and the words of one are enough."""
+    found: list[Row] = []
+    late: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
-        if row.kind == LATE:
-            told.setdefault(row.instance, []).append(_rejected(row))
-    return [max(same, key=lambda each: len(each.text)) for same in zip(*told.values(), strict=False)]
+        if row.kind == REJECTED:
+            found.append(row)
+        elif row.kind == LATE:
+            late.setdefault((row.place, row.reason), {}).setdefault(row.instance, []).append(row)
+    found += [row for told in late.values() for row in max(told.values(), key=len)]
+    return [Rejected(row.query or "", row.place or "", row.reason or "", row.text or "") for row in found]
 
 
 def _ours(error: Any) -> Exception:
