@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import cqels
 from cqels.cli import main, on_spark
 from cqels.spark.session import start, stop
+from cqels.spark.sinks import Console
 
 PATIENCE = 300.0
 """Seconds that a step may take on a busy machine."""
@@ -129,6 +130,20 @@ def test_strict_stops_at_what_is_malformed_or_late(run: Run) -> None:
     code, _, err = run("run", "count.rq", "--stream", "<http://ex.org/a>=late.nt", "--strict")
     assert code == 2
     assert "late" in err.splitlines()[0]
+
+
+def test_a_failure_is_a_sentence_and_the_place_of_a_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr(Console, "write", fail)
+    code, out, err = run("run", "hot.rq", *STREAM, "--data", "rooms.ttl", "--rejects", "some.tsv")
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert first == "error: Spark: ValueError: no room"
+    log = Path(second.rpartition(" ")[2])
+    assert "no room" in log.read_text()
+    log.unlink()
 
 
 def test_the_demonstration_comes_to_its_end(run: Run) -> None:

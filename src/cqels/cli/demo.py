@@ -45,7 +45,7 @@ _NEXT = """\
 Try next:
   cqels explain {folder}/hot.rq
   cqels run --help
-The queries and the page about them: {folder}, docs/language.md"""
+The queries are in {folder}"""
 
 
 def demonstrate(size: int, speed: float) -> None:
@@ -96,7 +96,8 @@ class Seen:
     names: Mapping[str, str]
     began: float = 0.0
     seconds: float = 0.0
-    batches: list[float] = field(default_factory=list)
+    batches: dict[int, float] = field(default_factory=dict)
+    """How long each took."""
     latest: dict[str, deque[Result]] = field(default_factory=dict)
     watch: Callable[[], None] = lambda: None
     _queries: dict[str, Query] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class Seen:
         self.metrics.watchers.remove(self._measured)
 
     def _measured(self, metrics: Metrics) -> None:
-        self.batches.append(metrics.totals.batch_seconds)
+        self.batches[metrics.totals.batch] = metrics.totals.batch_seconds
         self.watch()
 
     def lines(self, name: str) -> Iterator[str]:
@@ -185,12 +186,12 @@ def _plain(seen: Seen, told: Console) -> Callable[[], None]:
 def _conclude(seen: Seen, told: Console) -> None:
     totals = seen.metrics.totals
     rate = totals.elements / seen.seconds if seen.seconds else 0.0
-    batches = seen.batches or [0.0]
+    took = list(seen.batches.values()) or [0.0]
     rows: dict[str, Any] = {
         "readings": f"{totals.elements:,} in {seen.seconds:.0f} s, {rate:,.0f} a second",
         "late": f"{totals.late:,}, more than {LATENESS // 1000} s behind: left out of the answers, and counted",
         "rejected": f"{totals.rejected:,} malformed lines: the same",
-        "micro-batches": f"{len(seen.batches):,}, half of them in {median(batches):.2g} s, all in {max(batches):.2g} s",
+        "micro-batches": f"{len(seen.batches):,}, half of them in {median(took):.2g} s, the longest {max(took):.2g} s",
     }
     for name, shown in seen.names.items():
         counts = totals.queries.get(name)

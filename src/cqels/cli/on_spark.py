@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TICK = 0.2
 """Seconds between looks at whether to stop."""
+_LOGGERS = ("py4j", "pyspark", "py.warnings")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)i?B?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _CAUSE = re.compile(r"^(?:Caused by: |pyspark\S*: |)((?:\w+\.)*\w*(?:Error|Exception)): (.+)", re.MULTILINE)
@@ -123,13 +124,14 @@ class Java:
     ui: bool = False
     settings: dict[str, str] | None = None
     session: Any = None
+    _begun: bool = False
 
     def __enter__(self) -> Java:
         number, name = mkstemp(prefix="cqels-", suffix=".log")
         os.close(number)
         self.log = Path(name)
         self._handler = logging.FileHandler(self.log)
-        for each in ("py4j", "pyspark", "py.warnings"):
+        for each in _LOGGERS:
             logger = logging.getLogger(each)
             logger.addHandler(self._handler)
             logger.propagate = False
@@ -140,6 +142,7 @@ class Java:
         from cqels.spark.session import start
 
         if self.session is None:
+            self._begun = True
             master = self.master or "local[*]"
             self.session = start(
                 master=master, partitions=self.partitions, ui=self.ui, settings=self.settings, log=self.log
@@ -154,26 +157,26 @@ class Java:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         from cqels.spark.session import stop
 
+        ours = error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception)
+        text, story = str(error), "".join(traceback.format_exception(error))  # which Spark tells while it lives
         try:
-            if self.session is not None:
+            if self._begun:  # though there may be no session
                 stop(self.session)
         finally:
             logging.captureWarnings(False)
-            for each in ("py4j", "pyspark", "py.warnings"):
+            for each in _LOGGERS:
                 logging.getLogger(each).removeHandler(self._handler)
                 logging.getLogger(each).propagate = True
             self._handler.close()
-        if error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception):
+        if ours:
             self.log.unlink(missing_ok=True)
-        elif isinstance(error, BrokenPipeError) or "BrokenPipeError" in str(
-            error
-        ):  # of a reader of our output, in one of Spark's threads
+        elif isinstance(error, BrokenPipeError) or "BrokenPipeError" in text:  # of a reader of our output
             self.log.unlink(missing_ok=True)
             raise BrokenPipeError from None
         else:
             with self.log.open("a") as file:
-                traceback.print_exception(error, file=file)
-            raise CqelsError(f"Spark: {cause(str(error))}", hint=f"its log is {self.log}") from None
+                file.write(story)
+            raise CqelsError(f"Spark: {cause(text)}", hint=f"its log is {self.log}") from None
 
 
 def cause(text: str) -> str:
