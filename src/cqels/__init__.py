@@ -35,4 +35,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'cqels' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_PLACES[name]), name)
+    from cqels.model.collection import without_collection
+
+    with without_collection():
+        return getattr(import_module(_PLACES[name]), name)

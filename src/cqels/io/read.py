@@ -5,15 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cqels.io.declare import ELEMENTS, FORMATS, Format, StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
 from cqels.io.element import Element, Rejected
 from cqels.io.files import extension_of, files_of
 from cqels.io.gather import Reject
-from cqels.io.lifting import Template, read_records, read_template
 from cqels.io.ntriples import read_lines
 from cqels.model.errors import DataError, Source
+
+if TYPE_CHECKING:
+    from cqels.io.lifting import Template
 
 
 def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], None]) -> Iterator[Element]:
@@ -25,8 +28,7 @@ def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], Non
     files = tuple((path, format_of(declaration, path)) for path in files_of(declaration.path))
     for path, format in files:
         _check(declaration, path, format)
-    template = read_template(declaration.template) if declaration.template is not None else None
-    return _elements(declaration, files, template, reject)
+    return _elements(declaration, files, _template(declaration), reject)
 
 
 def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
@@ -48,6 +50,14 @@ def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
             heapq.heapreplace(heads, (following.time, number, following))
 
 
+def _template(declaration: StreamDeclaration) -> Template | None:
+    if declaration.template is None:
+        return None
+    from cqels.io.lifting import read_template
+
+    return read_template(declaration.template)
+
+
 def _elements(
     declaration: StreamDeclaration,
     files: tuple[tuple[Path, Format], ...],
@@ -63,6 +73,8 @@ def _elements(
                 read = readers[declaration.element or ELEMENTS[format][0]]
                 yield from read(declaration, path, RDF_FORMATS[format], reject)
             case "csv" | "json":
+                from cqels.io.lifting import read_records
+
                 assert template is not None
                 yield from read_records(declaration, path, template, reject)
 
