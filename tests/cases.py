@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -171,9 +171,6 @@ class Outcome:
     sent: dict[str, tuple[Query, list[Result]] | CqelsError]
     late: list[Element]
     kept: list[CqelsError]
-
-
-Engine = Callable[[Case], Outcome]
 
 
 # ---------------------------------------------------------------- reading

@@ -2,6 +2,8 @@
 
 import gzip
 from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ class Reading:
     def __call__(self, name: str, content: str | bytes, **options: Any) -> list[Element]:
         path = self.folder / name
         data = content.encode() if isinstance(content, str) else content
+        if name.endswith(".zst"):
+            pyarrow = pytest.importorskip("pyarrow")
+            data = pyarrow.compress(data, "zstd", asbytes=True)
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return list(read_stream(declare(S, path, **options), self.rejected.append))
 
@@ -66,7 +71,7 @@ TIMED = """\
         ("subject", [(0, 2), (0, 1), (1, 2)]),
     ],
 )
-@pytest.mark.parametrize("name", ["s.nt", "s.nq", "s.n3t", "s.nt.gz"])
+@pytest.mark.parametrize("name", ["s.nt", "s.nq", "s.n3t", "s.nt.gz", "s.nt.zst"])
 def test_timed_ntriples(read: Reading, name: str, element: str | None, expected: list[tuple[int, int]]) -> None:
     assert shape(read(name, TIMED, element=element)) == expected
     assert read.reasons == []
@@ -287,12 +292,61 @@ def test_json_lines_are_lifted(read: Reading, tmp_path: Path) -> None:
     assert len(read.rejected) == 3
 
 
+def test_parquet_is_lifted(read: Reading, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    template = tmp_path / "trip.toml"
+    names = ("whole", "part", "exact", "text", "yes", "at", "day", "place.city")
+    template.write_text(
+        'subject = "x:{id}"\n[time]\ncolumn = "at"\n[predicates]\n' + "".join(f'"x:{n}" = "{n}"\n' for n in names)
+    )
+    at = datetime(1970, 1, 1, 0, 0, 1, 500)
+    row = {
+        "id": 1,
+        "whole": 7,
+        "part": float("inf"),
+        "exact": Decimal("1.50"),
+        "text": "t",
+        "yes": True,
+        "at": at,
+        "day": at.date(),
+        "place": {"city": "Graz", "code": [8010]},
+    }
+    path = tmp_path / "s.parquet"
+    rows = [row, row | {"id": 2, "at": None}, row | {"id": 3, "place": None, "text": None}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    first, last = read_stream(declare(S, path, template=template), read.rejected.append)
+    assert first.time == last.time == SECOND + 500_000
+    assert [str(o).partition("^^<http://www.w3.org/2001/XMLSchema#") for _, _, o in first.triples] == [
+        ('"7"', "^^<http://www.w3.org/2001/XMLSchema#", "integer>"),
+        ('"INF"', "^^<http://www.w3.org/2001/XMLSchema#", "double>"),
+        ('"1.50"', "^^<http://www.w3.org/2001/XMLSchema#", "decimal>"),
+        ('"t"', "", ""),
+        ('"true"', "^^<http://www.w3.org/2001/XMLSchema#", "boolean>"),
+        ('"1970-01-01T00:00:01.0005Z"', "^^<http://www.w3.org/2001/XMLSchema#", "dateTime>"),
+        ('"1970-01-01"', "^^<http://www.w3.org/2001/XMLSchema#", "date>"),
+        ('"Graz"', "", ""),
+    ]
+    assert len(last.triples) == 6
+    assert read.reasons == ["s.parquet:2: the record has no timestamp"]
+    template.write_text(template.read_text().replace("place.city", "place"))
+    assert not list(read_stream(declare(S, path, template=template), read.rejected.append))
+    assert read.reasons[1] == "s.parquet:1: column 'place' is not a single value"
+    template.write_text(template.read_text().replace('"place"', '"city"'))
+    with pytest.raises(DataError, match="has no column 'city'"):
+        list(read_stream(declare(S, path, template=template), read.rejected.append))
+    path.write_bytes(b"not Parquet")
+    with pytest.raises(DataError, match="the file is not Parquet"):
+        list(read_stream(declare(S, path, template=template), read.rejected.append))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
         ("s.ttl", "", {}, "stream <http://ex.org/s> has no time"),
         ("s.jsonld", "{}", {"element": "line"}, "has no time"),
         ("s.csv", "", {}, "nothing says how the records"),
+        ("s.parquet", "", {}, "nothing says how the records"),
         ("s.txt", "", {}, "extension does not tell its format"),
         ("s.ttl", "", {"element": "subject", "time": "x:t"}, "element=subject does not fit the format turtle"),
         ("s.nt", "<x:a> <x:p> <x:b> .", {}, "a triple without a timestamp"),

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,6 +70,15 @@ class Running:
     """What the machine sent, rows of words; made into results when they are taken."""
 
     ready: list[Result] = field(default_factory=list)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.query)
+
+    @property
+    def has_sent(self) -> bool:
+        """There is something to take, or may be."""
+        return bool(self.raw or self.ready)
 
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
@@ -447,6 +457,11 @@ class Core:
         self.released += gone
         self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
         return gone
+
+
+def fingerprint(query: Query) -> str:
+    """The same for queries that mean the same in the same words, whatever their names."""
+    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
 
 
 def sources_of(query: Query) -> list[Source]:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from pathlib import Path
 
-import numpy as np
-
-from cqels.engine.batch import Batch, Words
+from cqels.engine.batch import Batch
 from cqels.engine.engine import Engine
 from cqels.engine.intake import Intake
+from cqels.engine.merge import merged
+from cqels.engine.reading import file_batches
 from cqels.engine.standing import StandingQuery
-from cqels.io import Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally, read_stream
-from cqels.io.files import files_of, open_bytes, reading
-from cqels.io.ntriples import blank_scope, is_timed
-from cqels.io.read import format_of
+from cqels.io import Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally
+from cqels.io.files import files_of
+from cqels.io.read import check_files
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
-
-CHUNK = 1 << 20
-"""Bytes that are read at a time."""
-ELEMENTS = 1000
-"""Elements that are encoded at a time where a format has no reader of bytes."""
 
 
 def replay(
@@ -83,105 +75,8 @@ def replay(
 def batches(
     declaration: StreamDeclaration, stream: int, intake: Intake, reject: Callable[[Rejected], None]
 ) -> Iterator[Batch]:
-    """The elements of a stream as batches. Lines that end with their times are read as bytes, the rest as terms."""
+    """The elements of a stream as batches."""
     files = files_of(declaration.path)
-    plain = declaration.element in (None, "line") and declaration.time is None
-    if plain and all(format_of(declaration, path) == "ntriples" and is_timed(declaration, path) for path in files):
-        for path in files:
-            yield from _lines(declaration, path, stream, intake, reject)
-        return
-    elements = read_stream(declaration, reject)
-    while some := list(islice(elements, ELEMENTS)):
-        yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
-
-
-def _lines(
-    declaration: StreamDeclaration, path: Path, stream: int, intake: Intake, reject: Callable[[Rejected], None]
-) -> Iterator[Batch]:
-    scope = blank_scope(declaration, path)
-    done, rest = 0, b""
-
-    def malformed(line: int, reason: str, text: str) -> None:
-        reject(Rejected(declaration.iri, f"{path}:{done + line + 1}", reason, text))
-
-    with open_bytes(path) as file, reading(path):
-        while True:
-            more = file.read(CHUNK)
-            data = rest + more if rest else more
-            if not done and not rest:
-                data = data.removeprefix(b"\xef\xbb\xbf")
-            if not data:
-                return
-            batch, read, lines = intake.lines(
-                stream, data, unit=declaration.unit, scope=scope, final=not more, reject=malformed
-            )
-            done += lines
-            rest = data[read:] if more else b""
-            if len(batch):
-                yield batch
-            if not more:
-                return
-
-
-def merged(
-    streams: Iterable[Iterator[Batch]], hold: Callable[[Callable[[], list[Words]]], None] | None = None
-) -> Iterator[Batch]:
-    """Merge by time; at equal times the earlier stream goes first. Each stream keeps its own order, sorted or not.
-
-    So an element goes as if its time were the largest so far of its stream.  `hold` is told what waits here.
-    """
-    sources = [_Source(each) for each in streams]
-    if hold is not None:
-        hold(lambda: [each.batch.triples for each in sources])
-    if len(sources) == 1:
-        while sources[0].fill():
-            yield sources[0].take(len(sources[0].batch))
-        return
-    while sum(each.fill() for each in sources):
-        # what is before this time, of all streams, is here: a stream that can still give more goes no further
-        limit = min((each.keys[-1] for each in sources if not each.ended), default=None)
-        parts, keys = [], []
-        for each in sources:
-            size = len(each.keys) if limit is None else int(np.searchsorted(each.keys, limit, side="left"))
-            keys.append(each.keys[:size])
-            parts.append(each.take(size))
-        if any(len(part) for part in parts):
-            order = np.argsort(np.concatenate(keys), kind="stable")
-            yield Batch.concatenate(parts).take(order)
-        else:
-            for each in sources:
-                each.more()  # all that is here has one time: more of it may come
-
-
-class _Source:
-    """What of a stream has been read and not yet been merged."""
-
-    def __init__(self, batches: Iterator[Batch]) -> None:
-        self._batches = batches
-        self.batch = Batch.empty()
-        self.keys: Words = self.batch.times
-        self.ended = False
-        self._latest = -(2**63)
-
-    def fill(self) -> bool:
-        """Read on if all is taken: is there anything?"""
-        if not len(self.batch):
-            self.more()
-        return len(self.batch) > 0
-
-    def more(self) -> None:
-        if self.ended:
-            return
-        following = next(self._batches, None)
-        if following is None:
-            self.ended = True
-            return
-        keys = np.maximum(np.maximum.accumulate(following.times), self._latest)
-        self._latest = int(keys[-1])
-        self.keys = np.concatenate([self.keys, keys])
-        self.batch = Batch.concatenate([self.batch, following])
-
-    def take(self, size: int) -> Batch:
-        taken = self.batch[:size]
-        self.batch, self.keys = self.batch[size:], self.keys[size:]
-        return taken
+    template = check_files(declaration, files)
+    for path in files:
+        yield from file_batches(declaration, path, template, stream, intake, reject)

@@ -15,7 +15,7 @@ from cqels.model.errors import CqelsError, Source, Span
 from cqels.model.time import parse_duration, unit_nanoseconds
 
 ElementKind: TypeAlias = Literal["line", "time", "subject", "document", "graph"]
-Format: TypeAlias = Literal["ntriples", "turtle", "trig", "jsonld", "csv", "json"]
+Format: TypeAlias = Literal["ntriples", "turtle", "trig", "jsonld", "csv", "json", "parquet"]
 
 FORMATS: dict[str, Format] = {
     "nt": "ntriples",
@@ -32,6 +32,7 @@ FORMATS: dict[str, Format] = {
     "json": "json",
     "jsonl": "json",
     "ndjson": "json",
+    "parquet": "parquet",
 }
 """Every name of a format, the file extensions among them. N-Quads are N-Triples lines with a graph in the place of the
 time, so one reader takes both."""
@@ -43,8 +44,11 @@ ELEMENTS: dict[Format, tuple[ElementKind, ...]] = {
     "jsonld": ("document", "line", "graph"),
     "csv": ("line", "time", "subject"),
     "json": ("line", "time", "subject"),
+    "parquet": ("line", "time", "subject"),
 }
 """What may be an element in a format; the first is the default."""
+RECORDS: tuple[Format, ...] = ("csv", "json", "parquet")
+"""The formats that need a template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class StreamDeclaration:
     `path` is a file, a glob pattern or a directory. `element` and `format` are None where the file's extension and
     content decide. `time` is the predicate whose object is an element's time. `lateness` and `idle` are nanoseconds
     for the clock that orders the stream; with the clock `arrival` an element's time is when it is read. `template` says
-    how CSV and JSON become triples.
+    how records (CSV, JSON, Parquet) become triples.
     """
 
     iri: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import gzip
 import importlib
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,12 +51,11 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 def _open_zstandard(path: Path) -> IO[bytes]:
     try:
-        zstandard = importlib.import_module("zstandard")
+        pyarrow = importlib.import_module("pyarrow")
     except ModuleNotFoundError:
-        raise DataError(
-            "a .zst file needs the library zstandard", source=Source("", str(path)), hint="pip install zstandard"
-        ) from None
-    return cast(IO[bytes], zstandard.open(path, "rb"))
+        hint = "pip install 'cqels[arrow]'"
+        raise DataError("a .zst file needs the library pyarrow", source=Source("", str(path)), hint=hint) from None
+    return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), 1 << 17)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Streams of CSV and of JSON lines, made into triples by a lifting template.
+"""Streams of records (CSV, JSON lines, Parquet), made into triples by a lifting template.
 
 A template is a TOML file. `{name}` stands for the value of a column or of a JSON member (`{place.city}` for a member
 inside another); in an IRI it is percent-encoded. A record without a value for a predicate has no triple of it.
@@ -22,34 +22,44 @@ inside another); in an IRI it is percent-encoded. A record without a value for a
 
 from __future__ import annotations
 
-import csv
-import json
+import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.io.declare import StreamDeclaration
+from cqels.io.declare import Format, StreamDeclaration
 from cqels.io.element import Element, Rejected
 from cqels.io.faults import reason_of
-from cqels.io.files import extension_of, lines_of
+from cqels.io.files import lines_of
 from cqels.io.gather import Gap, Piece, Reject, gather
+from cqels.io.records import Instant, Numbered, Record, csv_records, json_records, parquet_records
 from cqels.model.errors import DataError, Source, Span
-from cqels.model.terms import RDF, RDF_TYPE, XSD, XSD_BOOLEAN, XSD_DOUBLE, XSD_INTEGER, Term, Triple
-from cqels.model.time import parse_time, time_of
-
-Value: TypeAlias = str | int | float | bool | None
-Record: TypeAlias = Callable[[str], Value]
-"""Gives the value of a column, None if it is absent; raises ValueError if it is not a single value."""
+from cqels.model.terms import (
+    RDF,
+    RDF_TYPE,
+    XSD,
+    XSD_BOOLEAN,
+    XSD_DATE,
+    XSD_DATE_TIME,
+    XSD_DECIMAL,
+    XSD_DOUBLE,
+    XSD_INTEGER,
+    Term,
+    Triple,
+)
+from cqels.model.time import format_date_time, parse_time, time_of
 
 _PLACE = re.compile(r"\{([^{}]+)\}")
 _TOP = ("subject", "delimiter", "prefixes", "time", "predicates")
+_UNBOUNDED = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 _OBJECT = ("column", "iri", "text", "datatype", "language")
 
 
@@ -120,15 +130,19 @@ class Template:
         value = record(self.time_column)
         if value is None or value == "":
             raise ValueError("the record has no timestamp")
+        if isinstance(value, Instant):
+            return value.nanoseconds
+        if isinstance(value, date):
+            return parse_time(datetime.combine(value, time(), UTC))
         if self.time_format is not None:
             try:
                 return parse_time(datetime.strptime(str(value), self.time_format))
             except ValueError:
                 raise ValueError(f"the timestamp '{value}' does not have the form {self.time_format}") from None
-        time = time_of(Literal(str(value)), unit)
-        if time is None:
+        found = time_of(Literal(str(value)), unit)
+        if found is None:
             raise ValueError(f"the timestamp '{value}' is neither a dateTime nor an integer")
-        return time
+        return found
 
 
 def read_template(path: Path) -> Template:
@@ -149,9 +163,27 @@ def read_template(path: Path) -> Template:
         raise DataError(fault.message, source=source, span=span, hint=hint) from None
 
 
-def read_records(declaration: StreamDeclaration, path: Path, template: Template, reject: Reject) -> Iterator[Element]:
-    """The elements of a CSV file or a file of JSON lines."""
-    lifted = _lifted(declaration, path, template, reject)
+def read_records(
+    declaration: StreamDeclaration, path: Path, format: Format, template: Template, reject: Reject
+) -> Iterator[Element]:
+    """The elements of a file."""
+    match format:
+        case "csv":
+            lines = (line for _, line in lines_of(path))
+            delimiter = template.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+            records = csv_records(lines, template.columns, delimiter=delimiter, place=str(path))
+        case "parquet":
+            records = parquet_records(path, template.columns)
+        case _:
+            records = json_records(lines_of(path))
+    return lift_records(declaration, str(path), records, template, reject)
+
+
+def lift_records(
+    declaration: StreamDeclaration, place: str, records: Iterable[Numbered], template: Template, reject: Reject
+) -> Iterator[Element]:
+    """The elements of records, which are at a place with their numbers."""
+    lifted = _lifted(declaration, place, records, template, reject)
     if declaration.element in ("time", "subject"):
         return gather(declaration.iri, lifted, reject)
     return (
@@ -161,86 +193,22 @@ def read_records(declaration: StreamDeclaration, path: Path, template: Template,
     )
 
 
-def _lifted(declaration: StreamDeclaration, path: Path, template: Template, reject: Reject) -> Iterator[Piece | Gap]:
-    tabular = (declaration.format or extension_of(path)) in ("csv", "tsv")
-    for line, text, record in _csv_records(path, template) if tabular else _json_records(path):
-        place = f"{path}:{line}"
+def _lifted(
+    declaration: StreamDeclaration, place: str, records: Iterable[Numbered], template: Template, reject: Reject
+) -> Iterator[Piece | Gap]:
+    for number, text, record in records:
+        at = f"{place}:{number}"
         try:
             if isinstance(record, str):
                 raise ValueError(record)
             time = template.time(record, declaration.unit)
             triples = template.triples(record)
         except ValueError as error:
-            reject(Rejected(declaration.iri, place, reason_of(error, text), text))
+            reject(Rejected(declaration.iri, at, reason_of(error, text), text))
             yield Gap()
         else:
             key = (time, triples[0][0]) if declaration.element == "subject" else time
-            yield Piece(key, time, triples, place, text)
-
-
-def _csv_records(path: Path, template: Template) -> Iterator[tuple[int, str, Record | str]]:
-    """Line, text and record (or why it is none) of each row after the header."""
-    delimiter = template.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-    texts: list[str] = []
-
-    def lines() -> Iterator[str]:
-        for _, line in lines_of(path):
-            texts.append(line)
-            yield line + "\n"
-
-    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
-    header = next(rows, [])
-    missing = [name for name in template.columns if name not in header]
-    if missing:
-        hint = f"the columns are {', '.join(header)}"
-        raise DataError(f"the file has no column '{missing[0]}'", source=Source("", str(path)), hint=hint)
-    while True:
-        texts.clear()
-        start = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            yield start, "\n".join(texts), f"the record is not CSV: {error}"
-            continue
-        if row is None:
-            return
-        if not row:
-            continue
-        if len(row) != len(header):
-            yield start, "\n".join(texts), f"the record has {len(row)} columns, the header has {len(header)}"
-        else:
-            yield start, "\n".join(texts), dict(zip(header, row, strict=True)).__getitem__
-
-
-def _json_records(path: Path) -> Iterator[tuple[int, str, Record | str]]:
-    for number, line in lines_of(path):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line, parse_constant=_no_constant)
-        except ValueError as error:
-            yield number, line, f"the record is not JSON: {reason_of(error)}"
-            continue
-        if isinstance(record, dict):
-            yield number, line, _members(record)
-        else:
-            yield number, line, "the record is not a JSON object"
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _members(record: dict[str, Any]) -> Record:
-    def value(name: str) -> Value:
-        found: Any = record
-        for step in [name] if name in record else name.split("."):
-            found = found.get(step) if isinstance(found, dict) else None
-        if isinstance(found, dict | list):
-            raise ValueError(f"member '{name}' is not a single value")
-        return found  # type: ignore[no-any-return]
-
-    return value
+            yield Piece(key, time, triples, at, text)
 
 
 def _filled(template: str, record: Record, *, encode: bool = False) -> str | None:
@@ -255,14 +223,20 @@ def _filled(template: str, record: Record, *, encode: bool = False) -> str | Non
     return _PLACE.sub(lambda place: values[place[1]], template)
 
 
-def _lexical(value: str | int | float | bool) -> tuple[str, NamedNode | None]:
+def _lexical(value: str | int | float | bool | Decimal | date | Instant) -> tuple[str, NamedNode | None]:
     match value:
         case bool():
             return str(value).lower(), XSD_BOOLEAN
         case int():
             return str(value), XSD_INTEGER
         case float():
-            return repr(value), XSD_DOUBLE
+            return repr(value) if math.isfinite(value) else _UNBOUNDED[str(value)], XSD_DOUBLE
+        case Decimal():
+            return f"{value:f}", XSD_DECIMAL
+        case Instant():
+            return format_date_time(value.nanoseconds), XSD_DATE_TIME
+        case date():
+            return value.isoformat(), XSD_DATE
         case _:
             return value, None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cqels.io.declare import ELEMENTS, FORMATS, Format, StreamDeclaration
+from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
 from cqels.io.element import Element, Rejected
 from cqels.io.files import extension_of, files_of
@@ -25,10 +25,39 @@ def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], Non
     What cannot become an element goes to `reject`, and reading goes on unless that raises. A declaration that can give
     no element is refused here, before anything is read.
     """
-    files = tuple((path, format_of(declaration, path)) for path in files_of(declaration.path))
-    for path, format in files:
-        _check(declaration, path, format)
-    return _elements(declaration, files, _template(declaration), reject)
+    files = files_of(declaration.path)
+    template = check_files(declaration, files)
+    return (element for path in files for element in read_file(declaration, path, template, reject))
+
+
+def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Template | None:
+    """Refuse a declaration with which these files give no element; its template, if it has one."""
+    for path in files:
+        _check(declaration, path, format_of(declaration, path))
+    if declaration.template is None:
+        return None
+    from cqels.io.lifting import read_template
+
+    return read_template(declaration.template)
+
+
+def read_file(
+    declaration: StreamDeclaration, path: Path, template: Template | None, reject: Reject
+) -> Iterator[Element]:
+    """The elements of one file."""
+    format = format_of(declaration, path)
+    match format:
+        case "ntriples":
+            return read_lines(declaration, path, reject)
+        case "turtle" | "trig" | "jsonld":
+            readers = {"document": read_document, "line": read_document_lines, "graph": read_graphs}
+            read = readers[declaration.element or ELEMENTS[format][0]]
+            return read(declaration, path, RDF_FORMATS[format], reject)
+        case "csv" | "json" | "parquet":
+            from cqels.io.lifting import read_records
+
+            assert template is not None
+            return read_records(declaration, path, format, template, reject)
 
 
 def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
@@ -50,35 +79,6 @@ def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
             heapq.heapreplace(heads, (following.time, number, following))
 
 
-def _template(declaration: StreamDeclaration) -> Template | None:
-    if declaration.template is None:
-        return None
-    from cqels.io.lifting import read_template
-
-    return read_template(declaration.template)
-
-
-def _elements(
-    declaration: StreamDeclaration,
-    files: tuple[tuple[Path, Format], ...],
-    template: Template | None,
-    reject: Reject,
-) -> Iterator[Element]:
-    for path, format in files:
-        match format:
-            case "ntriples":
-                yield from read_lines(declaration, path, reject)
-            case "turtle" | "trig" | "jsonld":
-                readers = {"document": read_document, "line": read_document_lines, "graph": read_graphs}
-                read = readers[declaration.element or ELEMENTS[format][0]]
-                yield from read(declaration, path, RDF_FORMATS[format], reject)
-            case "csv" | "json":
-                from cqels.io.lifting import read_records
-
-                assert template is not None
-                yield from read_records(declaration, path, template, reject)
-
-
 def format_of(declaration: StreamDeclaration, path: Path) -> Format:
     format = declaration.format or FORMATS.get(extension_of(path))
     if format is None:
@@ -97,13 +97,13 @@ def _check(declaration: StreamDeclaration, path: Path, format: Format) -> None:
     if format in ("turtle", "trig", "jsonld") and element != "graph" and declaration.time is None:
         hint = "declare the predicate that has the time of an element: time=<iri>"
         raise DataError(f"stream <{declaration.iri}> has no time", source=source, hint=hint)
-    if format in ("csv", "json") and declaration.template is None:
+    if format in RECORDS and declaration.template is None:
         hint = "declare a lifting template: template=file.toml"
         if path.suffix.lower() == ".json":
             hint += "; or format=jsonld if it is JSON-LD"
         raise DataError(
             f"nothing says how the records of stream <{declaration.iri}> become triples", source=source, hint=hint
         )
-    if format in ("csv", "json") and declaration.time is not None:
+    if format in RECORDS and declaration.time is not None:
         hint = "name the column of the time in the template and remove time="
         raise DataError("the time of a record is a column, not a predicate", source=source, hint=hint)

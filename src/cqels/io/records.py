@@ -1,0 +1,174 @@
+"""Records: the rows of CSV, JSON lines, Parquet and Arrow as values by name; what they mean is in a template."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from cqels.io.faults import reason_of
+from cqels.io.files import open_bytes, reading
+from cqels.model.errors import DataError, Source
+
+ROWS = 10_000
+"""Rows of a Parquet file that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A point in time from a column of such: nanoseconds since 1970."""
+
+    nanoseconds: int
+
+
+Value: TypeAlias = str | int | float | bool | Decimal | date | Instant | None
+Record: TypeAlias = Callable[[str], Value]
+"""Gives the value of a column, None if it is absent; raises ValueError if it is not a single value."""
+Numbered: TypeAlias = tuple[int, str, Record | str]
+"""The number and the text of a record, and the record or why it is none."""
+
+
+def csv_records(
+    lines: Iterable[str],
+    columns: Iterable[str],
+    *,
+    delimiter: str,
+    place: str,
+    header: list[str] | None = None,
+) -> Iterator[Numbered]:
+    """The records of lines without their ends, which begin with a header unless one is given."""
+    texts: list[str] = []
+
+    def taken() -> Iterator[str]:
+        for line in lines:
+            texts.append(line)
+            yield line + "\n"
+
+    rows = csv.reader(taken(), delimiter=delimiter, strict=True)
+    names = next(rows, []) if header is None else header
+    check_columns(columns, names, place)
+    while True:
+        texts.clear()
+        start = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            yield start, "\n".join(texts), f"the record is not CSV: {error}"
+            continue
+        if row is None:
+            return
+        if not row:
+            continue
+        if len(row) != len(names):
+            yield start, "\n".join(texts), f"the record has {len(row)} columns, the header has {len(names)}"
+        else:
+            yield start, "\n".join(texts), dict(zip(names, row, strict=True)).__getitem__
+
+
+def json_records(lines: Iterable[tuple[int, str]]) -> Iterator[Numbered]:
+    """Each numbered line that is not empty is a JSON object."""
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line, parse_constant=_no_constant)
+        except ValueError as error:
+            yield number, line, f"the record is not JSON: {reason_of(error)}"
+            continue
+        if isinstance(record, dict):
+            yield number, line, _members(record)
+        else:
+            yield number, line, "the record is not a JSON object"
+
+
+def parquet_records(path: Path, columns: Iterable[str]) -> Iterator[Numbered]:
+    """The rows of a Parquet file, numbered from 1."""
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise DataError(
+            "a Parquet file needs the library pyarrow", source=Source("", str(path)), hint="pip install 'cqels[arrow]'"
+        ) from None
+    asked = list(columns)
+    with open_bytes(path) as bytes_, reading(path):
+        try:
+            file = parquet.ParquetFile(bytes_)
+            names = [each.path for each in map(file.schema.column, range(len(file.schema)))]
+            check_columns(asked, [*names, *file.schema_arrow.names], str(path))
+            done = 0
+            for batch in file.iter_batches(ROWS, columns=asked):
+                yield from ((done + number, text, record) for number, text, record in arrow_records(batch))
+                done += batch.num_rows
+        except importlib.import_module("pyarrow").ArrowInvalid as error:
+            raise DataError(f"the file is not Parquet: {reason_of(error)}", source=Source("", str(path))) from None
+
+
+def arrow_records(batch: Any) -> Iterator[Numbered]:
+    """The rows of an Arrow batch, numbered from 1; a member of a struct is named as in JSON (`place.city`)."""
+    pyarrow = importlib.import_module("pyarrow")
+    table = pyarrow.Table.from_batches([batch])
+    while any(pyarrow.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    names = table.schema.names
+    columns = [_values(pyarrow, table.column(place)) for place in range(len(names))]
+    for number, row in enumerate(zip(*columns, strict=True), 1):
+        values = dict(zip(names, row, strict=True))
+        yield number, json.dumps(values, default=_shown, ensure_ascii=False), _cells(values)
+
+
+def check_columns(wanted: Iterable[str], there: Iterable[str], place: str) -> None:
+    """Refuse a file that lacks a column."""
+    names = list(there)
+    for name in wanted:
+        if name not in names:
+            hint = f"the columns are {', '.join(names)}"
+            raise DataError(f"the file has no column '{name}'", source=Source("", place), hint=hint)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _members(record: dict[str, Any]) -> Record:
+    def value(name: str) -> Value:
+        found: Any = record
+        for step in [name] if name in record else name.split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+        if isinstance(found, dict | list):
+            raise ValueError(f"member '{name}' is not a single value")
+        return found  # type: ignore[no-any-return]
+
+    return value
+
+
+def _values(pyarrow: Any, column: Any) -> list[Any]:
+    kind = column.type
+    if pyarrow.types.is_dictionary(kind):
+        column = pyarrow.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind.value_type)
+        kind = column.type
+    if pyarrow.types.is_timestamp(kind):
+        scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
+        counts = column.cast(pyarrow.int64()).to_pylist()
+        return [None if count is None else Instant(count * scale) for count in counts]
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def _cells(values: dict[str, Any]) -> Record:
+    def value(name: str) -> Value:
+        found = values.get(name, values)
+        if found is not None and not isinstance(found, str | int | float | Decimal | date | Instant):
+            raise ValueError(f"column '{name}' is not a single value")
+        return found
+
+    return value
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(getattr(value, "nanoseconds", value))

@@ -1,0 +1,377 @@
+"""Files as a source of Spark: all file streams of an application through one reader, which keeps them in step.
+
+The driver decides how far a micro-batch goes in each stream; workers read the bytes themselves and make arriving rows
+(`cqels.spark.rows`).  The same offsets give the same rows, always.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import pickle
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil, inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
+
+from cqels.engine.batch import Batch
+from cqels.engine.reading import file_batches, line_batches
+from cqels.io import Rejected, StreamDeclaration
+from cqels.io.files import reading
+from cqels.io.lifting import Template, read_template
+from cqels.model.errors import CqelsError, DataError, Source
+from cqels.spark.catalog import Catalog, Place, Stretch
+from cqels.spark.pace import Pace, seek_line
+from cqels.spark.packing import Packer, Row, table
+from cqels.spark.rows import ARRIVING_COLUMNS
+from cqels.spark.wanted import Wanted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+BATCH_BYTES = 128 << 20
+"""Bytes of all files together that a micro-batch has at most, where nothing else is asked for."""
+FIRST_BYTES = 4 << 20
+"""Bytes of the first one: results come soon, and each that follows may be as large as all before it."""
+LEAST_TASK = 1 << 20
+"""Bytes below which it does not pay to have one more task."""
+BLOCK_SIZE = 1 << 17
+"""Elements and triples together from which on a block is sent."""
+LOOK = 0.2
+"""Seconds between two looks at what files are there."""
+_COUNTED = 1 << 22
+_NAME = "cqels-files"
+
+FileStream: TypeAlias = tuple[int, StreamDeclaration, tuple[Wanted, ...]]
+"""The number of a stream in the application, what it is, and what each engine instance wants of it."""
+Offset: TypeAlias = dict[str, list[int]]
+"""The place in each stream, as Spark keeps it."""
+
+
+def file_rows(
+    spark: SparkSession,
+    streams: Iterable[FileStream],
+    *,
+    folder: Path | None,
+    batch_bytes: int = BATCH_BYTES,
+    follow: bool = False,
+    speed: float | None = None,
+    strict: bool = False,
+) -> DataFrame:
+    """The streams' files as arriving rows: a streaming DataFrame.
+
+    The list of files is kept in `folder`, a part of the application's checkpoint.  With `follow`, files that come later
+    are read too, and no stream ends.  With `speed`, elements are delivered at the pace of their times, so many times as
+    fast.  With `strict` the first malformed line or record ends the run.
+    """
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="cqels-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    settings = prepared(
+        streams,
+        folder,
+        batch_bytes=batch_bytes,
+        tasks=spark.sparkContext.defaultParallelism,
+        follow=follow,
+        speed=speed,
+        strict=strict,
+    )
+    spark.dataSource.register(FileSource)
+    return spark.readStream.format(_NAME).option("settings", settings.text()).load()
+
+
+def prepared(
+    streams: Iterable[FileStream],
+    folder: Path,
+    *,
+    batch_bytes: int = BATCH_BYTES,
+    tasks: int = 1,
+    follow: bool = False,
+    speed: float | None = None,
+    strict: bool = False,
+) -> Settings:
+    """What the reader is told; the files are listed, unless they were in an earlier run."""
+    if batch_bytes < 1 or (speed is not None and speed <= 0):
+        raise CqelsError("the bytes of a micro-batch and the speed are larger than 0")
+    complete = tuple((*each, _template(each[1])) for each in streams)
+    settings = Settings(complete, str(folder), batch_bytes, tasks, follow, speed, strict)
+    catalog = settings.catalog()
+    if not catalog.exists:
+        catalog.make(follow=follow)
+    settings.check(catalog)
+    return settings
+
+
+def _template(declaration: StreamDeclaration) -> Template | None:
+    return None if declaration.template is None else read_template(declaration.template)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that the reader is told."""
+
+    streams: tuple[tuple[int, StreamDeclaration, tuple[Wanted, ...], Template | None], ...]
+    folder: str
+    batch_bytes: int
+    tasks: int
+    follow: bool
+    speed: float | None
+    strict: bool
+
+    def text(self) -> str:
+        return base64.b64encode(pickle.dumps(self)).decode()
+
+    def catalog(self) -> Catalog:
+        return Catalog(Path(self.folder), {number: declaration for number, declaration, _, _ in self.streams})
+
+    def pace(self) -> Pace | None:
+        if self.speed is None:
+            return None
+        return Pace(self.speed, {number: declaration.unit for number, declaration, _, _ in self.streams})
+
+    def check(self, catalog: Catalog) -> None:
+        """Refuse what cannot be read at the pace of its times."""
+        if self.speed is None:
+            return
+        for files in catalog.files.values():
+            for file in files:
+                if not file.lines:
+                    hint = "timed N-Triples, one element to a line and not compressed, can be"
+                    source = Source("", file.path)
+                    raise DataError("the file cannot be replayed at the pace of its times", source=source, hint=hint)
+
+
+class FileSource(DataSource):
+    """What Spark knows the source by."""
+
+    @classmethod
+    def name(cls) -> str:
+        return _NAME
+
+    def schema(self) -> str:
+        return ARRIVING_COLUMNS
+
+    def streamReader(self, schema: Any) -> FileReader:  # noqa: N802
+        return FileReader(self.options["settings"])
+
+
+@dataclass(frozen=True)
+class Task(InputPartition):
+    """What one worker reads in a micro-batch, and the streams that end with it."""
+
+    stretches: tuple[Stretch, ...]
+    ends: tuple[int, ...] = ()
+
+
+class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In the driver: how far to go, and how the work is divided. In a worker: the rows of a task."""
+
+    def __init__(self, settings: str) -> None:
+        self._text = settings
+        self._settings = _settings(settings)
+        self._catalog: Catalog | None = None
+        self._pace = self._settings.pace()
+        self._looked = -inf
+        self._closed = not self._settings.follow
+
+    # ------------------------------------------------------------ in the driver
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return _offset({number: (0, 0) for number, *_ in self._settings.streams})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxBytes(self._settings.batch_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._look()
+        self._closed = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        if not self._closed and time.monotonic() > self._looked + LOOK:
+            self._look()
+        places = _places(start)
+        end = self._forward(places, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
+        if self._pace is not None:
+            end = self._pace.due(self._listed(), places, end)
+        return _offset(end)
+
+    def partitions(self, start: Offset, end: Offset) -> list[Task]:
+        catalog = self._listed()
+        first, last = _places(start), _places(end)
+        stretches = [each for number in last for each in catalog.between(number, first[number], last[number])]
+        tasks = [Task(each) for each in divided(stretches, self._settings.tasks)]
+        ends = tuple(
+            number
+            for number, files in catalog.files.items()
+            if not self._settings.follow and first[number] < last[number] == (len(files), 0)
+        )
+        if ends:
+            tasks = [*tasks[:-1], replace(tasks[-1], ends=ends)] if tasks else [Task((), ends)]
+        return tasks
+
+    def _listed(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = self._settings.catalog()
+        return self._catalog
+
+    def _look(self) -> None:
+        if self._settings.follow:
+            self._listed().look()
+            self._settings.check(self._listed())
+            self._looked = time.monotonic()
+
+    def _forward(self, start: dict[int, Place], size: int | None) -> dict[int, Place]:
+        """So many bytes on in all streams together, so that all end at about the same time.
+
+        Streams of listed files go to the same part of their bytes each; one that is ahead, since a file is read whole,
+        waits.  Where files are still coming, each goes on by the same part of what it has left.
+        """
+        catalog = self._listed()
+        done = {number: catalog.size(number, place) for number, place in start.items()}
+        sizes = {number: catalog.size(number) for number in start}
+        left = sum(sizes.values()) - sum(done.values())
+        if size is not None:
+            size = min(size, max(sum(done.values()), FIRST_BYTES))
+        if size is None or size >= left:
+            return {number: catalog.forward(number, place, sizes[number]) for number, place in start.items()}
+        if self._settings.follow:
+            steps = {number: ceil(size * (sizes[number] - done[number]) / left) for number in start}
+        else:
+            part = (sum(done.values()) + size) / sum(sizes.values())
+            steps = {number: ceil(part * sizes[number]) - done[number] for number in start}
+        return {number: catalog.forward(number, place, steps[number]) for number, place in start.items()}
+
+    # ------------------------------------------------------------ in a worker
+
+    def read(self, partition: Task) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        workers = _workers(self._text)
+        numbers = iter(range(1 << 62))
+        for stream in dict.fromkeys(each.stream for each in partition.stretches):
+            stretches = [each for each in partition.stretches if each.stream == stream]
+            yield from workers[stream].read(stretches, numbers)
+        for stream in partition.ends:
+            yield table(workers[stream].packer.ends())
+
+
+def divided(stretches: list[Stretch], tasks: int) -> Iterator[tuple[Stretch, ...]]:
+    """The same bytes in the same order as about so many parts of about the same size."""
+    size = max(ceil(sum(each.end - each.start for each in stretches) / tasks), LEAST_TASK)
+    part: list[Stretch] = []
+    room = size
+    for each in stretches:
+        rest = each
+        while rest.file.lines and rest.end - rest.start > room:
+            yield (*part, replace(rest, end=rest.start + room))
+            rest, part, room = replace(rest, start=rest.start + room), [], size
+        part.append(rest)
+        room -= rest.end - rest.start
+        if room <= 0:
+            yield tuple(part)
+            part, room = [], size
+    if part:
+        yield tuple(part)
+
+
+def _places(offset: Offset) -> dict[int, Place]:
+    return {int(number): (file, byte) for number, (file, byte) in offset.items()}
+
+
+def _offset(places: dict[int, Place]) -> Offset:
+    return {str(number): [*place] for number, place in places.items()}
+
+
+@lru_cache(maxsize=4)
+def _settings(text: str) -> Settings:
+    settings = pickle.loads(base64.b64decode(text))
+    assert isinstance(settings, Settings)
+    return settings
+
+
+@lru_cache(maxsize=4)
+def _workers(text: str) -> dict[int, _Worker]:
+    """One for each stream in each process; Spark uses a process for many tasks."""
+    settings = _settings(text)
+    return {
+        number: _Worker(declaration, template, Packer(number, wants, strict=settings.strict))
+        for number, declaration, wants, template in settings.streams
+    }
+
+
+class _Worker:
+    """Reads stretches of one stream."""
+
+    def __init__(self, declaration: StreamDeclaration, template: Template | None, packer: Packer) -> None:
+        self._declaration = declaration
+        self._template = template
+        self.packer = packer
+        self._counted: dict[str, tuple[int, int]] = {}
+
+    def read(self, stretches: list[Stretch], numbers: Iterator[int]) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of stretches that follow each other. Small files share a block."""
+        parts: list[Batch] = []
+        size, position = 0, 0
+        rejected: list[Row] = []
+
+        def rows() -> Iterator[pyarrow.RecordBatch]:
+            blocks = self.packer.blocks(Batch.concatenate(parts), "", position, next(numbers))
+            if made := [*blocks, *rejected]:
+                yield table(made)
+            parts.clear()
+            rejected.clear()
+            self.packer.tidy()
+
+        for stretch in stretches:
+            stretch.file.check()
+
+            def reject(told: Rejected, at: int = stretch.position) -> None:
+                rejected.append(self.packer.rejected(told, at, next(numbers)))
+
+            for batch in self._batches(stretch, reject):
+                if not parts:
+                    size, position = 0, stretch.position
+                parts.append(batch)
+                size += len(batch) + len(batch.triples) // 3
+                if size >= BLOCK_SIZE or len(rejected) >= BLOCK_SIZE:
+                    yield from rows()
+        yield from rows()
+
+    def _batches(self, stretch: Stretch, reject: Any) -> Iterator[Batch]:
+        path = Path(stretch.file.path)
+        stream, intake = self.packer.stream, self.packer.intake
+        if not stretch.file.lines:
+            yield from file_batches(self._declaration, path, self._template, stream, intake, reject)
+            return
+        with reading(path), path.open("rb") as file:
+            begin = seek_line(file, stretch.start)
+
+            def malformed(line: int, reason: str, text: str) -> None:
+                place = f"{path}:{self._lines_before(path, begin) + line + 1}"
+                reject(Rejected(self._declaration.iri, place, reason, text))
+
+            size = max(0, stretch.end - begin)
+            found = line_batches(self._declaration, path, file, stream, intake, malformed, start=begin, size=size)
+            yield from found
+
+    def _lines_before(self, path: Path, byte: int) -> int:
+        """The lines of a file that end before a byte, counted on from where it was counted last."""
+        at, lines = self._counted.get(str(path), (0, 0))
+        if at > byte:
+            at, lines = 0, 0
+        with path.open("rb") as file:
+            file.seek(at)
+            while at < byte:
+                data = file.read(min(_COUNTED, byte - at))
+                lines += data.count(b"\n")
+                at += len(data)
+        self._counted = {str(path): (at, lines)}
+        return lines

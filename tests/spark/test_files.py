@@ -1,0 +1,426 @@
+"""Files as a source of Spark: any size of micro-batches gives the elements of the embedded engine, each once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cqels.engine.terms import Terms
+from cqels.io import Rejected, StreamDeclaration, declare, read_stream
+from cqels.kernels.memory import Arena
+from cqels.kernels.terms import ArenaDictionary
+from cqels.model.errors import CqelsError, DataError
+
+pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from cqels.spark import start, stop
+from cqels.spark.blocks import unpack
+from cqels.spark.files import FileReader, file_rows, prepared
+from cqels.spark.wanted import ANYTHING, Wanted
+
+ALL = Wanted(frozenset([ANYTHING]))
+OBS, OTHER = "http://ex.org/obs", "http://ex.org/other"
+EVERYTHING = 1 << 30
+Elements = list[tuple[int, list[tuple[str, ...]]]]
+Read = tuple[Elements, list[tuple[str, str]]]
+Rows = list[Any]
+
+TEMPLATE = """
+subject = "x:{id}"
+[time]
+column = "at"
+[predicates]
+"x:value" = "value"
+"x:other" = { text = "of {id}" }
+"""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    try:
+        session = start(master="local[2]", partitions=1)
+    except CqelsError as error:
+        pytest.skip(str(error))
+    yield session
+    stop(session)
+
+
+def line(number: int, time: int) -> str:
+    subject = f"_:b{number % 5}" if number % 4 == 0 else f"<x:s{number % 50}>"
+    return f'{subject} <x:p{number % 3}> "value {number}" {time} .'
+
+
+def lines(count: int, *, first: int = 0) -> str:
+    return "".join(line(number, 10 * number) + "\n" for number in range(first, first + count))
+
+
+# ---------------------------------------------------------------- running
+
+
+class Here:
+    """Reads streams of files to their end as Spark would, without Spark, and keeps the rows of each micro-batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.batches: list[Rows] = []
+
+    def __call__(self, *streams: StreamDeclaration, instances: int = 1, **options: Any) -> Rows:
+        declared = tuple((number, each, (ALL,) * instances) for number, each in enumerate(streams))
+        settings = prepared(declared, self._folder, tasks=2, **options)
+        self.batches = []
+        reader = FileReader(settings.text())
+        limit, offset = reader.getDefaultReadLimit(), reader.initialOffset()
+        while (end := reader.latestOffset(offset, limit)) != offset:
+            tasks = [pickle.loads(pickle.dumps(task)) for task in reader.partitions(offset, end)]
+            batches = [batch for task in reversed(tasks) for batch in FileReader(settings.text()).read(task)]
+            self.batches.append([SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()])
+            offset = json.loads(json.dumps(end))
+        return [row for batch in self.batches for row in batch]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path / "here")
+
+
+class Run:
+    """Runs streams of files on Spark to their end, or until something is raised, and keeps the rows."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self.batches: dict[int, Rows] = {}
+
+    def __call__(
+        self,
+        *streams: StreamDeclaration,
+        instances: int = 1,
+        seen: Callable[[int, Rows], None] = lambda number, rows: None,
+        available: bool = True,
+        **options: Any,
+    ) -> Rows:
+        declared = tuple((number, each, (ALL,) * instances) for number, each in enumerate(streams))
+        rows = file_rows(self._spark, declared, folder=self._folder / "files", **options)
+
+        def keep(frame: Any, number: int) -> None:
+            found = frame.collect()
+            seen(number, found)
+            self.batches[number] = found
+
+        writing = rows.writeStream.foreachBatch(keep).option("checkpointLocation", str(self._folder / "checkpoint"))
+        query = (writing.trigger(availableNow=True) if available else writing).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    return Run(spark, tmp_path / "run")
+
+
+def found(rows: Rows, stream: int = 0, instance: int = 0) -> Read:
+    """The elements of a stream's blocks in their order, and what was rejected."""
+    mine = sorted(
+        (row for row in rows if row.stream == stream and row.instance == instance),
+        key=lambda row: (row.position, row.number),
+    )
+    terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
+    elements = []
+    for row in mine:
+        if row.kind == "block":
+            assert row.place == ""
+            for at, number, triples in unpack(bytes(row.block), terms.dictionary).rows():
+                assert number == stream
+                elements.append((at, [tuple(str(terms.decode(word)) for word in each) for each in triples]))
+    return elements, [(row.place, row.reason) for row in mine if row.kind == "rejected"]
+
+
+def ends(rows: Rows) -> list[tuple[int, int]]:
+    return sorted((row.stream, row.instance) for row in rows if row.kind == "end")
+
+
+def embedded(declaration: StreamDeclaration) -> Read:
+    rejected: list[Rejected] = []
+    elements = list(read_stream(declaration, rejected.append))
+    made = [(each.time, [tuple(map(str, triple)) for triple in each.triples]) for each in elements]
+    return made, [(each.place, each.reason) for each in rejected]
+
+
+# ---------------------------------------------------------------- formats
+
+
+def several_formats(folder: Path) -> dict[str, StreamDeclaration]:
+    """The same kind of elements in every format, most of them in two files."""
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    template = folder / "lift.toml"
+    template.write_text(TEMPLATE)
+
+    def place(name: str, *contents: str | bytes) -> Path:
+        made = folder / name.replace(".", "-")
+        made.mkdir()
+        for number, content in enumerate(contents):
+            (made / f"{number}.{name}").write_bytes(content.encode() if isinstance(content, str) else content)
+        return made
+
+    two = lines(300), lines(200, first=300)
+    broken = lines(20) + "not a line\n" + lines(10, first=20)
+    graphs = [
+        "".join(
+            f"<x:a> <x:p> _:b <x:g{n}> .\n_:b <x:p> <x:a> <x:g{n}> .\n"
+            f'<x:g{n}> <http://www.w3.org/ns/prov#generatedAtTime> "{n}" <x:g{n}> .\n'
+            for n in range(first, first + 100)
+        )
+        + "not a quad\n"
+        for first in (0, 100)
+    ]
+    turtle = [f"<x:a> <x:p> [ <x:q> {n} ], {n} ; <x:at> {n} ." for n in range(5)]
+    trig = "".join(f"<x:g{n}> {{ <x:a> <x:p> {n} ; <x:at> {n} }}\n" for n in range(20))
+    jsonld = "".join(f'{{"@id": "x:{n}", "x:p": {n}, "x:at": {n}}}\n' for n in range(20))
+    csv = "".join(f"{n},{n * 10},v{n}\n" for n in range(50))
+    json = "".join(f'{{"id": {n}, "at": {n * 10}, "value": {n}}}\n' for n in range(50)) + "{\n"
+    table = folder / "table.parquet"
+    parquet.write_table(
+        pyarrow.Table.from_pylist([{"id": n, "at": n * 10 or None, "value": n / 2} for n in range(50)]), table
+    )
+    return {
+        "lines": declare(OBS, place("nt", *two, broken)),
+        "gz": declare(OBS, place("nt.gz", *(gzip.compress(each.encode()) for each in two))),
+        "zst": declare(OBS, place("nt.zst", *(pyarrow.compress(each.encode(), "zstd", asbytes=True) for each in two))),
+        "times": declare(OBS, place("time.nt", *two), element="time", unit="s"),
+        "graphs": declare(OBS, place("nq", *graphs)),
+        "documents": declare(OBS, place("ttl", *turtle, "not Turtle"), time="x:at"),
+        "trig": declare(OBS, place("trig", trig), time="x:at"),
+        "json-ld lines": declare(OBS, place("jsonld", jsonld), time="x:at", element="line"),
+        "csv": declare(OBS, place("csv", f"id,at,value\n{csv}", f"id,at,value\n{csv}1,2\n"), template=template),
+        "json": declare(OBS, place("jsonl", json), template=template),
+        "parquet": declare(OBS, place("parquet", table.read_bytes()), template=template),
+    }
+
+
+def check_formats(streams: dict[str, StreamDeclaration], rows: Rows) -> None:
+    for number, (name, declaration) in enumerate(streams.items()):
+        elements, rejected = embedded(declaration)
+        assert elements, name
+        assert found(rows, number) == (elements, rejected), name
+        assert found(rows, number, instance=1) == (elements, []), name
+    assert ends(rows) == [(number, instance) for number in range(len(streams)) for instance in range(2)]
+
+
+def test_on_spark_every_format_gives_the_elements_of_the_embedded_engine(run: Run, tmp_path: Path) -> None:
+    """All formats as the streams of one application."""
+    streams = several_formats(tmp_path)
+    rows = run(*streams.values(), batch_bytes=20_000, instances=2)
+    assert len(run.batches) > 1
+    check_formats(streams, rows)
+
+
+@pytest.mark.parametrize("size", [1000, 10_000, EVERYTHING])
+def test_every_format_gives_the_elements_of_the_embedded_engine(here: Here, tmp_path: Path, size: int) -> None:
+    streams = several_formats(tmp_path)
+    check_formats(streams, here(*streams.values(), batch_bytes=size, instances=2))
+
+
+@pytest.mark.parametrize("size", [1, 13, 1000, EVERYTHING])
+def test_the_size_of_micro_batches_does_not_matter(
+    here: Here, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor that of tasks; also with lines that are longer than either."""
+    monkeypatch.setattr("cqels.spark.files.LEAST_TASK", 7)
+    monkeypatch.setattr("cqels.engine.reading.CHUNK", 1500)
+    count = 3 if size < 1000 else 200
+    long = f'<x:a> <x:p> "{"long" * (5 if size < 1000 else 500)}" 7 .\n'
+    for name in "ab":
+        (tmp_path / f"{name}.nt").write_text("\ufeff" + lines(count) + long + "odd\r\n" + lines(count, first=count))
+    declaration = declare(OBS, tmp_path / "*.nt")
+    assert found(here(declaration, batch_bytes=size)) == embedded(declaration)
+
+
+def test_streams_go_forward_together_and_end_when_they_are_read(here: Here, tmp_path: Path) -> None:
+    contents = {"a": lines(1000), "b": lines(100), "c": ""}
+    for name, content in contents.items():
+        (tmp_path / f"{name}.nt").write_text(content)
+    streams = [declare(f"x:{name}", tmp_path / f"{name}.nt") for name in contents]
+    rows = here(*streams, batch_bytes=len(contents["a"]) // 5)
+    counts = [[len(found(batch, stream)[0]) for batch in here.batches] for stream in range(3)]
+    assert [sum(each) for each in counts] == [1000, 100, 0]
+    assert max(counts[0]) < 250
+    assert max(counts[1]) < 30
+    assert ends(here.batches[0]) == [(2, 0)]
+    assert ends(rows) == [(0, 0), (1, 0), (2, 0)]
+    assert ends([*here.batches[-2], *here.batches[-1]]) == [(0, 0), (1, 0)]
+
+
+# ---------------------------------------------------------------- faults
+
+
+def test_a_file_of_which_one_percent_is_damaged_loses_nothing_else(run: Run, tmp_path: Path) -> None:
+    draw = random.Random(3)
+    whole = [line(number, 10 * number).encode() for number in range(5000)]
+    good, kept = 0, []
+    for each in whole:
+        if draw.random() > 0.01:
+            good, kept = good + 1, [*kept, each]
+            continue
+        kept.append(
+            draw.choice(
+                [
+                    each[: draw.randrange(1, len(each) - 12)],
+                    each.replace(b"value", b"val\xffue"),
+                    each.replace(b"value", b"val\\xue"),
+                    each[: each.rindex(b'"') + 1] + b" .",
+                    each[: each.rindex(b'"') + 1] + b' "noon" .',
+                ]
+            )
+        )
+        if draw.random() < 0.3:  # an element as any other, only large
+            good += 1
+            kept.append(b'<x:huge> <x:p> "' + b"x" * draw.randrange(100_000) + b'" 5 .')
+    path = tmp_path / "day.nt"
+    path.write_bytes(b"\n".join(kept))
+    elements, rejected = found(run(declare(OBS, path), batch_bytes=200_000))
+    assert (elements, rejected) == embedded(declare(OBS, path))
+    assert len(elements) == good
+    assert len(rejected) == len(kept) - good > 20
+
+
+def test_strictly_the_first_fault_ends_the_run(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text(lines(500) + "not a line\n")
+    with pytest.raises(StreamingQueryException, match=r"day.nt:501: expected a subject"):
+        run(declare(OBS, path), batch_bytes=4000, strict=True)
+
+
+def test_a_file_that_changes_is_told(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text(lines(500))
+    here(declare(OBS, path))
+    path.write_text(lines(501))
+    with pytest.raises(DataError, match="a file of the stream has changed since it was listed"):
+        here(declare(OBS, path))
+    path.unlink()
+    with pytest.raises(DataError, match="a file of the stream is no longer there"):
+        here(declare(OBS, path))
+
+
+# ---------------------------------------------------------------- restarts and files that come
+
+
+class Killed(Exception):
+    """Ends a run in the middle of a micro-batch."""
+
+
+def test_a_restart_goes_on_with_the_same_files(spark: SparkSession, run: Run, tmp_path: Path) -> None:
+    for name in "bd":
+        (tmp_path / f"{name}.nt").write_text(lines(300) + "odd\n")
+    declaration = declare(OBS, tmp_path / "*.nt")
+    expected = embedded(declaration)
+
+    def kill(number: int, rows: Rows) -> None:
+        if number == 1:
+            (tmp_path / "a.nt").write_text(lines(10))  # it was not there at the start
+            (tmp_path / "c.nt").write_text(lines(10))
+            raise Killed
+
+    with pytest.raises(StreamingQueryException):
+        run(declaration, batch_bytes=7000, seen=kill)
+    assert sorted(run.batches) == [0]
+    assert found(run(declaration, batch_bytes=10_000)) == expected
+    assert len(run.batches) > 2
+    with pytest.raises(CqelsError, match="is of other streams"):
+        run(declare(OTHER, tmp_path / "*.nt"))
+
+
+def test_following_reads_the_files_that_come(here: Here, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    declaration = declare(OBS, folder)
+    assert here(declaration, follow=True) == []
+    for number, name in enumerate(["z.nt", "m.nt", "a.nt"]):
+        hidden = folder / f".{name}"
+        hidden.write_text(lines(50, first=50 * number))
+        os.utime(hidden, (number, number))
+        hidden.rename(folder / name)
+        if number != 1:
+            rows = here(declaration, follow=True)
+    elements, _ = found(rows)
+    assert [at // 10**6 for at, _ in elements] == [10 * number for number in range(150)]
+    assert not ends(rows)
+    (folder / "m.nt").write_text("grown")
+    with pytest.raises(DataError, match="has changed"):
+        here(declaration, follow=True)
+
+
+def test_following_goes_on_while_a_query_runs(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "0.nt").write_text(lines(10))
+
+    def arrive(number: int, rows: Rows) -> None:
+        if number == 0:
+            (folder / "1.nt").write_text(lines(10, first=10))
+        if number == 1:
+            raise Killed
+
+    with pytest.raises(StreamingQueryException):
+        run(declare(OBS, folder), follow=True, available=False, seen=arrive)
+
+
+def test_what_is_not_there_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    for follow in (False, True):
+        with pytest.raises(DataError, match="no file at"):
+            file_rows(spark, [(0, declare(OBS, tmp_path / "none.nt"), (ALL,))], folder=None, follow=follow)
+    (tmp_path / "plain.nt").write_text("<x:a> <x:p> <x:b> .\n")
+    with pytest.raises(DataError, match="a triple without a timestamp"):
+        file_rows(spark, [(0, declare(OBS, tmp_path / "plain.nt"), (ALL,))], folder=None)
+
+
+# ---------------------------------------------------------------- pace
+
+
+def test_elements_come_at_the_pace_of_their_times(run: Run, tmp_path: Path) -> None:
+    """Four seconds of data in about two, and never before their time."""
+    (tmp_path / "a.nt").write_text("".join(line(n, 5000 + 20 * n) + "\n" for n in range(200)))
+    (tmp_path / "b.nt").write_text("".join(line(n, 6000 + 100 * n) + "\n" for n in range(30)))
+    streams = [declare(f"x:{name}", tmp_path / f"{name}.nt") for name in "ab"]
+    seen: list[tuple[float, int]] = []
+    ended: list[tuple[int, int]] = []
+
+    def note(number: int, rows: Rows) -> None:
+        times = [at for stream in range(2) for at, _ in found(rows, stream)[0]]
+        seen.append((time.monotonic(), max(times, default=0)))
+        ended.extend(ends(rows))
+        if len(ended) == 2:
+            raise Killed
+
+    with pytest.raises(StreamingQueryException):
+        run(*streams, speed=2.0, available=False, seen=note)
+    begin = seen[0][0]
+    assert len(seen) > 5
+    for at, latest in seen[1:]:
+        assert (latest / 1e9 - 5) / 2 <= at - begin + 0.8  # the first batch is slow to be seen
+    assert seen[-1][0] - begin > 1.0
+
+
+def test_what_has_no_lines_with_times_has_no_pace(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "a.nt.gz"
+    path.write_bytes(gzip.compress(lines(3).encode()))
+    with pytest.raises(DataError, match="cannot be replayed at the pace"):
+        file_rows(spark, [(0, declare(OBS, path), (ALL,))], folder=None, speed=1.0)
