@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
 
-BATCH_BYTES = 32 << 20
+BATCH_BYTES = 64 << 20
 """Bytes of all files together that a micro-batch has, where nothing else is asked for."""
 LEAST_TASK = 1 << 20
 """Bytes below which it does not pay to have one more task."""
