@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit fuzz bench rewrite clean
+.PHONY: help setup test lint unit fuzz cluster bench rewrite clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ unit: setup  ## the tests alone
 
 fuzz: setup  ## long random comparison of the evaluators (minutes)
 	$(BIN)/pytest -n $(WORKERS) -m fuzz
+
+cluster: setup  ## the tests on a Spark cluster of processes on this machine (a minute)
+	$(BIN)/pytest -m cluster
 
 bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)
 	$(BIN)/python bench/bars.py

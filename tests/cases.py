@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -173,9 +173,6 @@ class Outcome:
     kept: list[CqelsError]
 
 
-Engine = Callable[[Case], Outcome]
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -334,7 +331,7 @@ def _rows(query: Query, results: Iterable[Result], *, ticks: bool) -> list[str]:
     for result in results:
         text = io.StringIO()
         triples = tuple(tuple(map(named, triple)) for triple in result.triples)
-        result = replace(result, values=tuple(map(named, result.values)), triples=triples)  # type: ignore[arg-type]
+        result = result._replace(values=tuple(map(named, result.values)), triples=triples)
         writer_for("text", text, query.variables, dict(query.prefixes)).write(result)
         time, row = text.getvalue().rstrip("\n").split(None, 1)
         rows.append((f"{time} #{result.tick}" if ticks else time, row))

@@ -17,11 +17,13 @@ settings.register_profile(
 settings.load_profile("cqels")
 
 
+ASKED_FOR = ("fuzz", "cluster")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the `fuzz` tests out unless `-m` names them."""
-    if "fuzz" in (config.option.markexpr or ""):
-        return
-    left_out = [item for item in items if item.get_closest_marker("fuzz")]
+    """Leave the tests of these markers out unless `-m` names them."""
+    markers = [marker for marker in ASKED_FOR if marker not in (config.option.markexpr or "")]
+    left_out = [item for item in items if any(map(item.get_closest_marker, markers))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("fuzz")]
+        items[:] = [item for item in items if item not in left_out]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cqels.engine.engine import Engine
-from cqels.io import Element
+from cqels.engine.standing import StandingQuery
+from cqels.io import Element, Result
+from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
@@ -111,5 +115,84 @@ def test_blocks_do_not_matter(examples: int) -> None:
                 engine.push_elements(elements[start:end])
             results.append(running.take())
         assert results[0] == results[1] == results[2]
+
+    law()
+
+
+# ---------------------------------------------------------------- results as columns
+
+
+@dataclass
+class Otherwise:
+    """A query whose results are taken in another way."""
+
+    query: StandingQuery
+    way: Callable[[StandingQuery], list[Any]]
+
+    def take(self) -> list[Any]:
+        return self.way(self.query)
+
+
+def taking(way: Callable[[StandingQuery], list[Any]]) -> type[Incremental]:
+    """The engine whose results are taken so."""
+
+    class Taking(Incremental):
+        def register(self, query: Query) -> Any:
+            return Otherwise(super().register(query), way)
+
+        def query(self, name: str) -> Any:
+            return Otherwise(super().query(name), way)
+
+    return Taking
+
+
+def told(query: StandingQuery) -> list[Any]:
+    """The results as rows of `terms`."""
+
+    def body(result: Result) -> dict[str, Any]:
+        match query.query.form:
+            case "ask":
+                return {"answer": result.boolean}
+            case "construct":
+                triples = " ".join(" ".join(map(str, triple)) + " ." for triple in result.triples)
+                return {"triples": None if result.empty else triples}
+        values = result.values if not result.empty else (None,) * len(query.variables)
+        texts = [None if term is None else str(term) for term in values]
+        return {f"?{name}": text for name, text in zip(query.variables, texts, strict=True)}
+
+    return [
+        {"time": each.time, "tick": each.tick, "sign": each.sign or None, "empty": each.empty, **body(each)}
+        for each in query.take()
+    ]
+
+
+def typed(query: StandingQuery) -> list[Any]:
+    """The columns of `arrow`: names, types and values."""
+    table = query.arrow()
+    plain = [column.cast("int64") if str(column.type).startswith("timestamp") else column for column in table.columns]
+    return [(name, str(column.type)) for name, column in zip(table.column_names, table.columns, strict=True)] + [
+        repr(column.to_pylist()) for column in plain
+    ]
+
+
+def typed_of_results(query: StandingQuery) -> list[Any]:
+    """The same of results that have been made."""
+    query.running.make()
+    return typed(query)
+
+
+@pytest.mark.parametrize("examples", SIZES)
+@pytest.mark.parametrize("made", [scenarios(COMPANY, beside=1), ordered_scenarios(ORDERED)], ids=["any", "ordered"])
+def test_columns_have_what_results_have(made: st.SearchStrategy[Scenario], examples: int) -> None:
+    """terms() is take() in N-Triples, and arrow() is the same whether of words or of results."""
+    pytest.importorskip("pyarrow")
+
+    @settings(max_examples=examples)
+    @given(made)
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=taking(lambda query: query.terms().to_pylist())) == run(
+            scenario, engine=taking(told)
+        )
+        assert run(scenario, engine=taking(typed)) == run(scenario, engine=taking(typed_of_results))
 
     law()

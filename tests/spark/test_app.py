@@ -1,165 +1,175 @@
-"""Queries on Spark give what the embedded engine gives, whatever the size of the micro-batches and across restarts."""
+"""Applications on Spark: they send what the embedded engine sends, and go on from their checkpoints."""
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cqels.engine.engine import Engine
-from cqels.model.errors import CqelsError
-
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from cqels.spark import App, start, stop
-from cqels.spark.lift import Lift, ntriples
-from cqels.spark.sources import lines, whole_files
+from cqels.engine.replay import replay
+from cqels.io import Rejected, Result, parse_declaration
+from cqels.model.errors import CqelsError, DataError, QueryError
+from cqels.plan.prepare import prepare
+from cqels.spark import app as module
+from cqels.spark.app import App
+from cqels.spark.lift import ntriples
+from cqels.spark.placement import _hash, keys, placed
+from cqels.spark.rejects import Rejects
+from cqels.spark.session import start, stop
+from cqels.spark.sinks import Memory
+from cqels.store.dataset import Store
 
-OBS, DOORS = "http://ex.org/obs", "http://ex.org/doors"
-FILES = 3
-QUERIES = {
-    "join": f"""
-        PREFIX : <http://ex.org/>
-        SELECT ?room (COUNT(*) AS ?n) WHERE {{
-          STREAM <{OBS}> [RANGE 3s] {{ ?s :temp ?t }} ?s :in ?room FILTER(?t > 30)
-        }} GROUP BY ?room""",
-    "slide": f"PREFIX : <http://ex.org/> SELECT ?s ?t WHERE {{ STREAM <{OBS}> [RANGE 2s SLIDE 1s] {{ ?s :temp ?t }} }}",
-}
+PREFIX = "PREFIX : <http://ex.org/> "
+JOIN = (
+    PREFIX
+    + """SELECT ?s ?v ?o ?room WHERE {
+  STREAM :a [RANGE 100ms] { ?s :p ?v } STREAM :b [RANGE 200ms] { ?s :q ?o } ?s :in ?room }"""
+)
+COUNT = PREFIX + "SELECT ?s (COUNT(*) AS ?n) WHERE { STREAM :a [RANGE 1s SLIDE 500ms] { ?s :p ?v } } GROUP BY ?s"
+MADE = PREFIX + "CONSTRUCT { ?s :seen ?v } WHERE { STREAM :a [NOW] { ?s :p ?v } FILTER(?v = 3) }"
+READER = PREFIX + "SELECT ?s (COUNT(*) AS ?n) WHERE { STREAM :made [ELEMENTS 10] { ?s :seen ?v } } GROUP BY ?s"
+SIZE = 2000
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    try:
-        session = start(master="local[2]", partitions=1)
-    except CqelsError as error:
-        pytest.skip(str(error))
+    session = start(partitions=2)
     yield session
     stop(session)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Readings in some files, one after the other, some lines malformed; and a file of rooms."""
-    draw = random.Random(7)
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
+    kind = "http://www.w3.org/2001/XMLSchema#integer"
+    first = [f'<http://ex.org/s{i % 9}> <http://ex.org/p> "{i % 7}"^^<{kind}> {i * 10} .\n' for i in range(SIZE)]
+    second = [
+        f"<http://ex.org/s{i % 9}> <http://ex.org/q> <http://ex.org/o{i % 3}> {i * 25} .\n" for i in range(SIZE // 3)
+    ]
+    (folder / "a1.nt").write_text("".join(first[: SIZE // 2]))
+    (folder / "a2.nt").write_text("".join(first[SIZE // 2 :]) + "this is no triple\n")
+    (folder / "b.nt").write_text("".join(second))
     (folder / "rooms.ttl").write_text(
-        "".join(f"<http://ex.org/s{n}> <http://ex.org/in> <http://ex.org/room{n % 3}> .\n" for n in range(10))
+        "@prefix : <http://ex.org/> . " + " ".join(f":s{i} :in :r{i % 2} ." for i in range(9))
     )
-    for stream in ("obs", "doors"):
-        (folder / stream).mkdir()
-        time = 0
-        for number in range(FILES):
-            texts = []
-            for _ in range(60):
-                time += draw.choice([0, 0, 20, 150])
-                subject = f"<http://ex.org/s{draw.randrange(12)}>"
-                value = f'"{draw.randrange(20, 40)}"^^<http://www.w3.org/2001/XMLSchema#integer>'
-                predicate = draw.choice(["temp", "temp", "other"]) if stream == "obs" else "open"
-                texts.append(f"{subject} <http://ex.org/{predicate}> {value} {time} .")
-            texts.append("malformed")
-            path = folder / stream / f"{number}.nt"
-            path.write_text("\n".join(texts) + "\n")
-            os.utime(path, (1000 + number, 1000 + number))  # Spark reads the oldest file first
     return folder
 
 
-def rows(spark: SparkSession, folder: Path, per_batch: int, *, whole: bool = True) -> DataFrame:
-    return (whole_files if whole else lines)(spark, str(folder), most=per_batch)
+def streams(data: Path) -> list[str]:
+    return [f"<http://ex.org/a>={data}/a*.nt", f"<http://ex.org/b>={data}/b.nt"]
 
 
-def embedded(text: str, files: Path, emit: str, streams: dict[str, str], idle: str = "0s") -> list[tuple[Any, ...]]:
-    """What the engine in this process sends, all given to it at once."""
-    from cqels.engine.batch import Batch
-    from cqels.engine.replay import merged
-
-    with Engine(reject=lambda rejected: None) as engine:
-        for iri in streams:
-            engine.stream(iri, idle=idle)
-        engine.load(files / "rooms.ttl")
-        query = engine.register(text, emit=emit)
-        batches = []
-        for number, name in enumerate(streams.values()):
-            data = b"".join(path.read_bytes() for path in sorted((files / name).iterdir()))
-            batches.append(engine.intake.lines(number, data, reject=lambda line, reason, text: None)[0])
-        engine.push_batch(Batch.concatenate(merged(iter([each]) for each in batches)))
-        return [
-            (each.time, each.tick, each.sign, [None if term is None else str(term) for term in each.values])
-            for each in query.results()
-        ]
+def made(spark: SparkSession, data: Path, queries: dict[str, str], **options: Any) -> App:
+    app = App(spark, **options)
+    for each in streams(data):
+        app.files(each)
+    app.load(data / "rooms.ttl")
+    for name, text in queries.items():
+        app.add(text, name=name)
+    return app
 
 
-def run(results: DataFrame, folder: Path) -> None:
-    """Run until all that is there is read, writing files."""
-    writing = results.writeStream.format("json").option("checkpointLocation", str(folder / "checkpoint"))
-    query = writing.trigger(availableNow=True).start(str(folder / "out"))
-    try:
-        assert query.awaitTermination(90)
-    finally:
-        query.stop()
+def embedded(data: Path, queries: dict[str, str], **options: Any) -> dict[str, list[Result]]:
+    store = Store()
+    store.load(data / "rooms.ttl")
+    sent: dict[str, list[Result]] = {name: [] for name in queries}
+    prepared = [prepare(text, name=name) for name, text in queries.items()]
+    for query, result in replay(prepared, [parse_declaration(each) for each in streams(data)], store, **options):
+        sent[query.name or ""].append(result)
+    return sent
 
 
-def written(spark: SparkSession, folder: Path) -> tuple[list[tuple[Any, ...]], int]:
-    """The results in the order of their numbers, which have no gap and no repetition; how many lines were rejected."""
-    found = spark.read.json(str(folder / "out")).collect()
-    results = sorted((row for row in found if row.kind == "result"), key=lambda row: row.number)
-    assert [row.number for row in results] == list(range(len(results)))
-    assert not [row for row in found if row.kind == "late"]
-    return (
-        [(row.time, row.tick, row.sign, row["values"]) for row in results],
-        sum(row.kind == "rejected" for row in found),
-    )
+@pytest.mark.parametrize("size", [None, 20_000])
+def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> None:
+    queries = {"join": JOIN, "count": COUNT, "http://ex.org/made": MADE, "reader": READER}
+    memory, rejected = Memory(), list[Rejected]()
+    app = made(spark, data, queries, batch_bytes=size, until="60s")
+    assert app.run(memory, rejects=Rejects(rejected.append)).wait(120)
+    expected = embedded(data, queries, until=60 * 10**9)
+    assert {name: memory.results(name) for name in queries} == expected
+    assert all(expected.values())
+    assert [each.place for each in rejected] == [f"{data}/a2.nt:{SIZE // 2 + 1}"]
 
 
-def app(spark: SparkSession, files: Path, per_batch: int, lift: Lift | None = None, **options: Any) -> App:
-    made = App(spark)
-    made.stream(OBS, rows(spark, files / "obs", per_batch, **options), lift=lift or ntriples())
-    made.load(files / "rooms.ttl")
-    return made
+def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    """Stopped after some batches and started again, with one more query: nothing twice, nothing lost."""
+    memory = Memory()
+    first = made(spark, data, {"join": JOIN}, checkpoint=tmp_path / "c", batch_bytes=20_000).run(memory)
+    while not memory.results("join"):
+        assert not first.wait(0.1)
+    first.stop()
+    known = len(memory.results("join"))
+    again = made(spark, data, {"join": JOIN, "count": COUNT}, checkpoint=tmp_path / "c", batch_bytes=40_000)
+    assert again.run(memory).wait(120)
+    assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
+    assert known < len(memory.results("join"))
+    assert memory.results("count")
+    nothing = made(spark, data, {"join": JOIN, "count": COUNT}, checkpoint=tmp_path / "c").run(Memory())
+    assert nothing.wait(5)
+
+    with pytest.raises(CqelsError, match="query count has changed"):
+        made(spark, data, {"join": JOIN, "count": COUNT + " LIMIT 1"}, checkpoint=tmp_path / "c").run(Memory())
+    with pytest.raises(CqelsError, match="there is no query join any more"):
+        made(spark, data, {"count": COUNT}, checkpoint=tmp_path / "c").run(Memory())
 
 
-@pytest.mark.parametrize("per_batch", [1, 100])
-def test_the_size_of_micro_batches_does_not_matter(
-    spark: SparkSession, files: Path, tmp_path: Path, per_batch: int
-) -> None:
-    run(app(spark, files, per_batch).register(QUERIES["join"], emit="changes"), tmp_path)
-    expected = embedded(QUERIES["join"], files, "changes", {OBS: "obs"})
-    assert len(expected) > 20
-    assert written(spark, tmp_path) == (expected, FILES)
+def test_a_data_frame_of_results(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    rows = spark.readStream.text(str(data / "a*.nt"))
+    app = App(spark)
+    app.stream("http://ex.org/a", rows, lift=ntriples())
+    frame = app.register(PREFIX + "SELECT ?s ?v WHERE { STREAM :a [NOW] { ?s :p ?v } }", types={"v": "integer"})
+    assert dict(frame.dtypes) == {"time": "timestamp", "tick": "bigint", "sign": "string", "s": "string", "v": "bigint"}
+    query = frame.writeStream.format("memory").queryName("results").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    assert query.exception() is None
+    found = spark.sql("SELECT count(*), max(v), min(s) FROM results").first()
+    assert found is not None
+    assert tuple(found) == (SIZE, 6, "http://ex.org/s0")
 
 
-def test_lines_of_text_and_a_sliding_window(spark: SparkSession, files: Path, tmp_path: Path) -> None:
-    run(app(spark, files, 2, whole=False).register(QUERIES["slide"], emit="istream"), tmp_path)
-    expected = embedded(QUERIES["slide"], files, "istream", {OBS: "obs"})
-    assert len(expected) > 20
-    assert written(spark, tmp_path) == (expected, FILES)
+def test_much_static_data_is_a_file(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_CARRIED", 10)
+    memory = Memory()
+    assert made(spark, data, {"join": JOIN}).run(memory).wait(120)
+    assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
 
 
-def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, files: Path, tmp_path: Path) -> None:
-    """A new application has a new name, so that no engine in a worker is that of the one before."""
-    folder = tmp_path / "data"
-    (folder / "obs").mkdir(parents=True)
-    (folder / "rooms.ttl").write_bytes((files / "rooms.ttl").read_bytes())
-    paths = sorted((files / "obs").iterdir())
-    for part in (paths[:2], paths[2:]):
-        for path in part:
-            (folder / "obs" / path.name).write_bytes(path.read_bytes())
-        run(app(spark, folder, 100).register(QUERIES["join"], emit="changes"), tmp_path)
-    assert written(spark, tmp_path) == (embedded(QUERIES["join"], files, "changes", {OBS: "obs"}), FILES)
+def test_strict_stops_with_the_place(spark: SparkSession, data: Path) -> None:
+    run = made(spark, data, {"count": COUNT}, strict=True).run(Memory())
+    with pytest.raises(DataError, match=f"a2.nt:{SIZE // 2 + 1}"):
+        run.wait(120)
 
 
-def test_what_is_missing_is_told(spark: SparkSession, files: Path) -> None:
-    with pytest.raises(CqelsError, match="no stream"):
-        App(spark).register(QUERIES["join"])
-    with pytest.raises(CqelsError, match="is not declared") as caught:
-        app(spark, files, 1).register(QUERIES["join"].replace(OBS, DOORS))
-    assert caught.value.source is not None
-    made = App(spark)
-    made.stream(OBS, rows(spark, files / "obs", 1).withColumnRenamed("value", "content"), lift=ntriples())
-    with pytest.raises(CqelsError, match="no column 'value'"):
-        made.register(QUERIES["join"])
+def test_what_cannot_run_is_refused(spark: SparkSession, data: Path) -> None:
+    app = made(spark, data, {"count": COUNT})
+    with pytest.raises(QueryError, match=r"stream <http://ex.org/none> is not declared"):
+        app.add("SELECT * WHERE { STREAM <http://ex.org/none> [NOW] { ?s ?p ?o } }")
+    with pytest.raises(CqelsError, match="there is a query count already"):
+        app.add(COUNT, name="count")
+    with pytest.raises(CqelsError, match="there is a stream"):
+        app.files(streams(data)[0])
+    with pytest.raises(CqelsError, match="has no query"):
+        made(spark, data, {}).run()
+
+
+def test_keys_are_spread_as_spark_does(spark: SparkSession) -> None:
+    row = spark.sql("SELECT " + ", ".join(f"hash({key})" for key in range(-3, 20))).first()
+    assert row is not None
+    assert list(row) == [_hash(key) for key in range(-3, 20)]
+    assert len({_hash(key) % 4 for key in keys(4, 4)}) == 4
+
+
+def test_queries_that_read_each_other_are_together() -> None:
+    queries = [prepare(text, name=name) for name, text in {"a": COUNT, "http://ex.org/made": MADE, "r": READER}.items()]
+    where = placed(queries, 2)
+    assert where["http://ex.org/made"] == where["r"] != where["a"]
+    more = placed([*queries, prepare(JOIN, name="j"), prepare(JOIN, name="k")], 2, where)
+    assert {name: more[name] for name in where} == where
+    assert more["j"] != more["k"]

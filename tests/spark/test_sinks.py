@@ -24,7 +24,8 @@ pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 import pyarrow
 import pyarrow.parquet
 
-from cqels.engine.columns import table_of
+from cqels.engine.columns import table_of, terms_of
+from cqels.engine.engine import Engine
 from cqels.io import Rejected, Result, writer_for
 from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD, XSD_DATE_TIME, XSD_INTEGER
@@ -114,7 +115,7 @@ def test_the_bytes_are_those_of_the_writers(given: tuple[Query, list[Result]], p
 
 @given(results_of("construct"))
 def test_constructed_elements_are_timed_triples(results: list[Result]) -> None:
-    came = [replace(result, sign="") for result in results]
+    came = [result._replace(sign="") for result in results]
     assert body(sent_of(CONSTRUCT, came), "ntriples")[0] == written(CONSTRUCT, came, "ntriples")
 
 
@@ -126,6 +127,23 @@ def test_results_and_tables_are_those_of_the_engine(given: tuple[Query, list[Res
     assert list(sent.results()) == results
     assert sent.table().equals(table_of(query, results))
     assert len(json_lines(sent)) == len(sent) == len(results)
+
+
+@pytest.mark.parametrize("query", [*QUERIES.values(), replace(SELECT, emit="snapshot")])
+def test_what_an_engine_sends_is_understood(query: Query) -> None:
+    sent = []
+    for take in (lambda standing: standing.running.take(), lambda standing: terms_of(standing.running)):
+        with Engine() as engine:
+            engine.stream("x:s")
+            standing = engine.register(query)
+            for time in range(6):
+                engine.push("x:s", f'<x:r{time % 2}> <x:t> {time} , "{time}\\n"@en .', time=f"{time}s")
+            engine.heartbeat("9s")
+            sent.append(take(standing))
+    results, batch = sent
+    assert len(results) > 1
+    assert list(Sent(query, [batch]).results()) == results
+    assert Sent(query, [batch]).table().equals(table_of(query, results))
 
 
 def test_payloads_are_streams_of_arrow() -> None:

@@ -240,6 +240,58 @@ def test_results_as_tables() -> None:
         assert query.polars()["t"].to_list() == [60]
 
 
+def test_results_as_columns_of_terms() -> None:
+    pytest.importorskip("pyarrow")
+    xsd = "http://www.w3.org/2001/XMLSchema#"
+    literals = [
+        *(f'"{text}"^^<{xsd}integer>' for text in ("0", "-7", "007", "144115188075855871", "99999999999999999999")),
+        *(f'"{text}"^^<{xsd}{kind}>' for text, kind in (("1.50", "decimal"), ("1.5E-7", "double"), ("2.5", "float"))),
+        *(f'"{text}"^^<{xsd}{kind}>' for text, kind in (("true", "boolean"), ("2020-01-01T00:00:00Z", "dateTime"))),
+        *('"é"@fr', r'"a \"b\" \n"', f"<{EX}a>", "_:b"),
+    ]
+    text = "SELECT ?s ?o ?x WHERE { STREAM :obs [RANGE 10s] { ?s :p ?o OPTIONAL { ?s :q ?x } } }"
+    with cqels.Engine() as engine, cqels.Engine() as other:
+        queries = [each.register(f"PREFIX : <{EX}> {text}", emit="changes") for each in (engine, other)]
+        lines = "".join(f"<{EX}s> <{EX}p> {literal} {number // 5} .\n" for number, literal in enumerate(literals))
+        for each in (engine, other):
+            each.push(OBS, lines.encode())
+            each.heartbeat("20s")
+        batch, results = queries[0].terms(), queries[1].take()
+        assert queries[0].take() == []
+        assert batch.schema.names == ["time", "tick", "sign", "empty", "?s", "?o", "?x"]
+        assert len(results) == 2 * len(literals)
+        assert batch["time"].to_pylist() == [result.time for result in results]
+        assert batch["tick"].to_pylist() == [result.tick for result in results]
+        assert batch["sign"].to_pylist() == [result.sign for result in results]
+        assert batch["?o"].to_pylist() == [str(result.values[1]) for result in results]
+        assert batch["?x"].null_count == len(results)
+        assert queries[0].terms().num_rows == 0
+
+
+def test_columns_of_what_is_not_selected() -> None:
+    pytest.importorskip("pyarrow")
+    where = "{ STREAM :obs [RANGE 10s] { ?s :temp ?t } FILTER(?t > 30) }"
+    with cqels.Engine() as engine:
+        ask, construct, snapshot = (
+            engine.register(f"PREFIX : <{EX}> {head} {where}", emit=emit)
+            for head, emit in (
+                ("ASK", None),
+                ("CONSTRUCT { ?s a :Hot ; :is ?t } WHERE", None),
+                ("SELECT ?s", "snapshot"),
+            )
+        )
+        engine.push(OBS, [reading("a", 31), reading("a", 5)], ["1s", "20s"])
+        assert ask.terms()["answer"].to_pylist() == [True, False]
+        assert construct.terms()["triples"].to_pylist() == [
+            f"<{EX}a> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <{EX}Hot> . "
+            f'<{EX}a> <{EX}is> "31"^^<http://www.w3.org/2001/XMLSchema#integer> .'
+        ]
+        batch = snapshot.terms()
+    assert batch["empty"].to_pylist() == [False, True]
+    assert batch["?s"].to_pylist() == [f"<{EX}a>", None]
+    assert batch["sign"].null_count == 2
+
+
 # ---------------------------------------------------------------- state
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cqels.engine.batch import Words
-from cqels.engine.terms import Terms
+from cqels.engine.terms import Column, Terms, columns_of
 from cqels.io import Result
 from cqels.kernels.rows import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of
@@ -25,6 +27,24 @@ Row: TypeAlias = tuple[Term | None, ...]
 
 _FEW = 8
 """Rows for which arrays do not pay."""
+_SIGNS = ("", "+", "-")
+"""By the sign of a weight: 0, 1, -1."""
+_result = partial(tuple.__new__, Result)
+"""A result from all its fields: `Result._make` without its checks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """Solutions that were sent, in their order, as arrays.
+
+    `signs` are 1, -1, or 0 where a sign does not apply. The row that says that a snapshot is `empty` has no terms.
+    """
+
+    times: Words
+    ticks: Words
+    signs: Words
+    empty: npt.NDArray[np.bool_]
+    columns: list[Column]
 
 
 @dataclass
@@ -41,9 +61,18 @@ class Answers:
         """The results of what the machine sent; the rows of a tick are all there, and there is one at least."""
         if self.query.form == "ask":
             return list(self._asked(rows))
-        if self.query.emit in ("rstream", "snapshot"):
-            return list(self._listed(rows, terms))
-        return self._changed_few(rows, terms) if len(rows) <= _FEW else self._changed(rows, terms)
+        if len(rows) <= _FEW and not self._whole:
+            return self._changed_few(rows, terms)
+        sent = self.sent(rows, terms)
+        solutions = terms.decode_columns(sent.columns) if sent.columns else [()] * len(sent.ticks)
+        for place in np.flatnonzero(sent.empty).tolist():
+            solutions[place] = ()
+        signs = map(_SIGNS.__getitem__, sent.signs.tolist())
+        return self.made(sent.times.tolist(), sent.ticks.tolist(), signs, solutions, sent.empty.tolist())
+
+    def sent(self, rows: Words, terms: Terms) -> Sent:
+        """The solutions of what the machine sent, of any query but ASK. What is not emitted is not looked at."""
+        return self._listed(rows) if self._whole else self._changed(rows, terms)
 
     def state(self, terms: Terms) -> list[Any]:
         """What is remembered, as plain values."""
@@ -67,24 +96,24 @@ class Answers:
                 time, tick = rows[start, TIME : NUMBER + 1].tolist()
                 yield Result(self.name, time, tick, "", (), boolean=self.answer)
 
-    def _changed(self, rows: Words, terms: Terms) -> list[Result]:
-        """What came and went. What is not emitted is not decoded."""
+    @property
+    def _whole(self) -> bool:
+        return self.query.emit in ("rstream", "snapshot")
+
+    def _changed(self, rows: Words, terms: Terms) -> Sent:
+        """What came and went."""
         emit = self.query.emit
         if emit != "changes":
             rows = rows[rows[:, WEIGHT] > 0 if emit == "istream" else rows[:, WEIGHT] < 0]
         copies = np.abs(rows[:, WEIGHT])
         if (copies != 1).any():
             rows = np.repeat(rows, copies, axis=0)
-        parts = 2 * rows[:, NUMBER] + (rows[:, WEIGHT] > 0)
-        if (np.diff(parts) < 0).any():  # of a tick, what goes comes first
-            order = np.argsort(parts, kind="stable")
-            rows, parts = rows[order], parts[order]
-        solutions = terms.decode_rows(rows[:, COLUMNS:])
-        _sort_parts(solutions, np.flatnonzero(np.diff(parts, prepend=-1)))
-        signs: Iterable[str] = repeat("")
-        if emit == "changes":
-            signs = np.where(rows[:, WEIGHT] > 0, "+", "-").tolist()
-        return self.made(rows[:, TIME].tolist(), rows[:, NUMBER].tolist(), signs, solutions)
+        parts = 2 * rows[:, NUMBER] + (rows[:, WEIGHT] > 0)  # of a tick, what goes comes first
+        columns = columns_of(rows[:, COLUMNS:])
+        order = _by_text(parts, columns, terms)
+        rows, columns = rows[order], [(words, codes[order]) for words, codes in columns]
+        signs = np.sign(rows[:, WEIGHT]) if emit == "changes" else np.zeros(len(rows), np.int64)
+        return Sent(rows[:, TIME], rows[:, NUMBER], signs, np.zeros(len(rows), np.bool_), columns)
 
     def _changed_few(self, rows: Words, terms: Terms) -> list[Result]:
         """`_changed` of a few rows."""
@@ -101,51 +130,65 @@ class Answers:
         signs = [("+" if came else "-") if emit == "changes" else "" for _, came, _, _ in found]
         return self.made([each[2] for each in found], [each[0] for each in found], signs, [each[3] for each in found])
 
-    def _listed(self, rows: Words, terms: Terms) -> Iterator[Result]:
+    def _listed(self, rows: Words) -> Sent:
         """Whole results; an empty one is told for `snapshot`."""
         heads = rows[:, WEIGHT] == 0
-        whole = rows[~heads]
-        results = self.made(
-            whole[:, TIME].tolist(), whole[:, NUMBER].tolist(), repeat(""), terms.decode_rows(whole[:, COLUMNS:])
-        )
-        empty = np.flatnonzero(heads & np.append(heads[1:], True))
-        if self.query.emit == "rstream" or not len(empty):
-            yield from results
-            return
-        told = [
-            Result(self.name, time, tick, "", (), empty=True) for time, tick in rows[empty, TIME : NUMBER + 1].tolist()
-        ]
-        yield from sorted([*results, *told], key=lambda result: result.tick)
+        empty = heads & np.append(heads[1:], True)
+        kept = ~heads if self.query.emit == "rstream" else ~heads | empty
+        rows, empty = rows[kept], empty[kept]
+        rows[empty, COLUMNS:] = 0
+        none = np.zeros(len(rows), np.int64)
+        return Sent(rows[:, TIME], rows[:, NUMBER], none, empty, columns_of(rows[:, COLUMNS:]))
 
     # ------------------------------------------------------------ results
 
     def made(
-        self, times: Sequence[int], ticks: Sequence[int], signs: Iterable[str], solutions: Sequence[Row]
+        self,
+        times: Iterable[int],
+        ticks: Iterable[int],
+        signs: Iterable[str],
+        solutions: Sequence[Row],
+        empty: Iterable[bool] = repeat(False),
     ) -> list[Result]:
         """The results of solutions in the order of their ticks."""
         name = self.name
         if self.query.form == "select":
-            return [
-                Result(name, time, tick, sign, row)
-                for time, tick, sign, row in zip(times, ticks, signs, solutions, strict=False)
-            ]
+            fields = (repeat(name), times, ticks, signs, solutions, repeat(()), repeat(None), empty)
+            return list(map(_result, zip(*fields, strict=False)))
         results: list[Result] = []
         last, number = -1, 0
-        for time, tick, sign, row in zip(times, ticks, signs, solutions, strict=False):
+        for time, tick, sign, row, none in zip(times, ticks, signs, solutions, empty, strict=False):
             if tick != last:
                 last, number = tick, 0
-            if triples := constructed(self.query, self.columns, row, f"{name} {tick} {number}"):
+            if none:
+                results.append(Result(name, time, tick, sign, (), empty=True))
+            elif triples := constructed(self.query, self.columns, row, f"{name} {tick} {number}"):
                 number += 1
                 results.append(Result(name, time, tick, sign, (), triples))
         return results
 
 
-def _sort_parts(solutions: list[Row], starts: Words) -> None:
-    """Sort each part of a list by the texts of its terms."""
-    ends = np.append(starts[1:], len(solutions))
-    long = np.flatnonzero(ends - starts > 1)
-    for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True):
-        solutions[start:end] = by_text(solutions[start:end])
+def _by_text(parts: Words, columns: Sequence[Column], terms: Terms) -> Words:
+    """The order of rows that is that of their parts, and within a part that of the texts of their terms."""
+    order = np.argsort(parts, kind="stable")
+    ordered = parts[order]
+    alike = ordered[1:] == ordered[:-1]
+    together = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
+    if len(together):
+        rows = order[together]
+        ranks = [_ranks(words, codes[rows], terms) for words, codes in columns]
+        order[together] = rows[np.lexsort((*reversed(ranks), parts[rows]))]
+    return order
+
+
+def _ranks(words: Words, codes: Words, terms: Terms) -> Words:
+    """Numbers for some of the words of a column that compare as the texts of their terms do."""
+    used = np.zeros(len(words), np.bool_)
+    used[codes] = True
+    texts = terms.texts(words[used])
+    ranks = np.empty(len(words), np.int64)
+    ranks[np.flatnonzero(used)[sorted(range(len(texts)), key=texts.__getitem__)]] = np.arange(len(texts))
+    return ranks[codes]
 
 
 def by_text(rows: Iterable[Row]) -> list[Row]:

@@ -1,61 +1,166 @@
-"""Results as Arrow columns: a type for each column whose values all have one, else text."""
+"""Results as Arrow columns: typed where all values of a column have one type, or as the texts of terms.
+
+Solutions that the machine sent as words become columns without an object for each: what there is to make of a word is
+made once, and each row takes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pyoxigraph import BlankNode, Literal, NamedNode
 
+from cqels.engine.answers import Sent
+from cqels.engine.batch import Words
+from cqels.engine.core import Running
 from cqels.io import Result
+from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError
+from cqels.model.ids import CODE_INTEGER, VALUE_BITS, inline_literal
 from cqels.model.moments import Moment
-from cqels.model.terms import Term
+from cqels.model.terms import XSD_INTEGER, Term
 from cqels.model.values import Number, value_of
 from cqels.plan.algebra import Query
 
+if TYPE_CHECKING:
+    import pyarrow
 
-def table_of(query: Query, results: Sequence[Result]) -> Any:
-    """The results of a query as a table of Arrow."""
+_OTHER_LITERALS = (CODE_INTEGER + 1 << VALUE_BITS) - (1 << 63)
+"""Negative words below are integers, from here on other literals."""
+_PLUS, _MINUS = "+", "-"
+
+
+def terms_of(running: Running) -> pyarrow.RecordBatch:
+    """What a query has sent and nobody has taken yet, in the order of `take`, its terms as N-Triples has them.
+
+    The columns are `time` (nanoseconds), `tick`, `sign` (`+`, `-` or null), `empty` (the row says that a snapshot is),
+    and for SELECT one for each variable, `?name`, null being unbound; for ASK `answer`, for CONSTRUCT `triples`.
+    """
+    arrow, query = _pyarrow(), running.query
+    sent = running.take_solutions()
+    if sent is not None:
+        columns = _columns(arrow, sent, lambda words: _texts(arrow, words, running.terms.dictionary))
+        bodies = dict(zip(query.variables, columns, strict=True))
+    else:
+        results = running.take()
+        sent, bodies = _heads(results), _bodies(arrow, query, results, lambda terms: _strings(arrow, terms))
+    named = {"time": arrow.array(sent.times), "tick": arrow.array(sent.ticks), "sign": _signs(arrow, sent.signs)}
+    named["empty"] = arrow.array(sent.empty)
+    named |= {name if query.form != "select" else f"?{name}": column for name, column in bodies.items()}
+    return arrow.RecordBatch.from_arrays(list(named.values()), list(named))
+
+
+def table_taken(running: Running) -> pyarrow.Table:
+    """What a query has sent and nobody has taken yet: `table_of(query, take())`."""
+    arrow, decode = _pyarrow(), running.terms.decode
+    sent = running.take_solutions()
+    if sent is None:
+        return table_of(running.query, running.take())
+    columns = _columns(arrow, sent, lambda words: typed(arrow, list(map(decode, words.tolist()))))
+    return _table(arrow, sent, dict(zip(running.query.variables, columns, strict=True)))
+
+
+def table_of(query: Query, results: Sequence[Result]) -> pyarrow.Table:
+    """The results of a query as a table of Arrow; an empty snapshot has no row."""
+    arrow = _pyarrow()
+    return _table(arrow, _heads(results), _bodies(arrow, query, results, lambda terms: typed(arrow, terms)))
+
+
+def _table(arrow: Any, sent: Sent, columns: dict[str, Any]) -> Any:
+    times = arrow.array(sent.times).cast(arrow.timestamp("ns"))
+    table = arrow.table({"time": times, "tick": arrow.array(sent.ticks), "sign": _signs(arrow, sent.signs)} | columns)
+    return table.filter(arrow.array(~sent.empty)) if sent.empty.any() else table
+
+
+def _pyarrow() -> Any:
     try:
         import pyarrow
+        import pyarrow.compute
     except ImportError:
         raise CqelsError("pyarrow is not installed", hint="pip install 'cqels[arrow]'") from None
-    columns: dict[str, Any] = {
-        "time": pyarrow.array([result.time for result in results], pyarrow.int64()).cast(pyarrow.timestamp("ns")),
-        "tick": pyarrow.array([result.tick for result in results], pyarrow.int64()),
-        "sign": pyarrow.array([result.sign or None for result in results], pyarrow.string()),
-    }
-    shown = [result for result in results if not result.empty]
-    if len(shown) != len(results):  # an empty snapshot has a time and no row
-        keep = pyarrow.array([not result.empty for result in results])
-        columns = {name: column.filter(keep) for name, column in columns.items()}
+    return pyarrow
+
+
+# ---------------------------------------------------------------- of words and of results
+
+
+def _columns(arrow: Any, sent: Sent, values: Callable[[Words], Any]) -> list[Any]:
+    """The columns of solutions; `values` are those of words that differ and are in order."""
+    return [values(words).take(arrow.array(codes)) for words, codes in sent.columns]
+
+
+def _heads(results: Sequence[Result]) -> Sent:
+    """The results without what they say."""
+    return Sent(
+        np.array([result.time for result in results], np.int64),
+        np.array([result.tick for result in results], np.int64),
+        np.array([(result.sign == _PLUS) - (result.sign == _MINUS) for result in results], np.int64),
+        np.array([result.empty for result in results], np.bool_),
+        [],
+    )
+
+
+def _bodies(
+    arrow: Any, query: Query, results: Sequence[Result], values: Callable[[Sequence[Term | None]], Any]
+) -> dict[str, Any]:
+    """What results say, in columns; `values` are those of terms."""
     if query.form == "ask":
-        columns["answer"] = pyarrow.array([result.boolean for result in shown], pyarrow.bool_())
-    elif query.form == "construct":
-        columns["triples"] = pyarrow.array(
-            [" ".join(" ".join(map(str, triple)) + " ." for triple in result.triples) for result in shown],
-            pyarrow.string(),
-        )
-    else:
-        for place, name in enumerate(query.variables):
-            columns[name] = typed(pyarrow, [result.values[place] for result in shown])
-    return pyarrow.table(columns)
+        return {"answer": arrow.array([result.boolean for result in results], arrow.bool_())}
+    if query.form == "construct":
+        return {"triples": arrow.array(list(map(_triples, results)), arrow.string())}
+    return {
+        name: values([None if result.empty else result.values[place] for result in results])
+        for place, name in enumerate(query.variables)
+    }
 
 
-def typed(pyarrow: Any, terms: Sequence[Term | None]) -> Any:
+def _triples(result: Result) -> str | None:
+    return None if result.empty else " ".join(" ".join(map(str, triple)) + " ." for triple in result.triples)
+
+
+def _signs(arrow: Any, signs: Words) -> Any:
+    return arrow.array([_MINUS, None, _PLUS], arrow.string()).take(arrow.array(signs + 1))
+
+
+def _strings(arrow: Any, terms: Sequence[Term | None]) -> Any:
+    return arrow.array([None if term is None else str(term) for term in terms], arrow.string())
+
+
+def _texts(arrow: Any, words: Words, dictionary: ArenaDictionary) -> Any:
+    """The N-Triples texts of words that differ and are in order; null for 0."""
+    integers, literals, unbound, named = np.split(words, np.searchsorted(words, (_OTHER_LITERALS, 0, 1)))
+    numbers = arrow.array(integers << 64 - VALUE_BITS >> 64 - VALUE_BITS).cast(arrow.string())
+    joined, lengths = dictionary.joined_texts(named)
+    ends = np.append(0, np.cumsum(lengths))
+    known = arrow.LargeStringArray.from_buffers(len(named), arrow.py_buffer(ends), arrow.py_buffer(joined))
+    return arrow.concat_arrays(
+        [
+            arrow.compute.binary_join_element_wise('"', numbers, f'"^^{XSD_INTEGER}', ""),
+            arrow.array([str(inline_literal(word)) for word in literals.tolist()], arrow.string()),
+            arrow.nulls(len(unbound), arrow.string()),
+            known.cast(arrow.string()),
+        ]
+    )
+
+
+# ---------------------------------------------------------------- columns with types
+
+
+def typed(arrow: Any, terms: Sequence[Term | None]) -> Any:
     """A column of terms. Its type depends on which terms there are, not on how often: distinct ones are enough."""
     values = [None if term is None else _plain(term) for term in terms]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
-        return pyarrow.array(values, pyarrow.int64())
+        return arrow.array(values, arrow.int64())
     if kinds and kinds <= {int, float}:
-        return pyarrow.array([None if value is None else float(value) for value in values], pyarrow.float64())
+        return arrow.array([None if value is None else float(value) for value in values], arrow.float64())
     if kinds == {bool}:
-        return pyarrow.array(values, pyarrow.bool_())
+        return arrow.array(values, arrow.bool_())
     if kinds == {_Instant}:
-        return pyarrow.array(values, pyarrow.int64()).cast(pyarrow.timestamp("ns", tz="UTC"))
-    return pyarrow.array([None if term is None else _text(term) for term in terms], pyarrow.string())
+        return arrow.array(values, arrow.int64()).cast(arrow.timestamp("ns", tz="UTC"))
+    return arrow.array([None if term is None else _text(term) for term in terms], arrow.string())
 
 
 class _Instant(int):

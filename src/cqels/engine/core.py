@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.answers import Answers
+from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Batch, Words
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
@@ -30,7 +31,7 @@ from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
-from cqels.kernels.rows import COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
@@ -71,12 +72,15 @@ class Running:
 
     ready: list[Result] = field(default_factory=list)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.query)
+
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
         if not self.raw:
             return []
-        rows = self.raw[0] if len(self.raw) == 1 else np.concatenate(self.raw)
-        self.raw = []
+        rows = self._rows()
         with _without_collection():
             made = list(self.answers.results_of(rows, self.terms))
         self.ready += made
@@ -87,6 +91,19 @@ class Running:
         self.make()
         taken, self.ready = self.ready, []
         return taken
+
+    def take_solutions(self) -> Sent | None:
+        """What `take` takes as arrays, where there are results of SELECT only, none made yet; else None."""
+        if self.query.form != "select" or self.query.policy == "cqels-1" or self.ready:
+            return None
+        return self.answers.sent(self._rows(), self.terms)
+
+    def _rows(self) -> Words:
+        """What the machine sent since the last time."""
+        rows, self.raw = self.raw, []
+        if not rows:
+            return np.empty((0, COLUMNS + len(self.pipeline.columns)), np.int64)
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 @contextmanager
@@ -448,6 +465,11 @@ class Core:
         self.released += gone
         self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
         return gone
+
+
+def fingerprint(query: Query) -> str:
+    """The same for queries that mean the same in the same words, whatever their names."""
+    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
 
 
 def sources_of(query: Query) -> list[Source]:

@@ -17,9 +17,11 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.clock import Clock
 from cqels.engine.core import Core, Running, sources_of
 from cqels.engine.intake import Data, Intake, Time
+from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Rejected, StreamSettings
 from cqels.kernels.memory import Arena, is_arena
+from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -53,17 +55,37 @@ class Engine:
         is called with what is late; `late` counts it.
         """
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
-        self.late = 0
         self._core = Core(
             self.store, Arena(None if memory is None else _emptied(Path(memory)), size=size), start=parse_time(start)
         )
         self._clock = Clock(now=now)
-        self.hold(lambda: [self._clock.state()[1].triples])
+        self._settings: dict[str, StreamSettings] = {}
+        self._state = State(self._core, self._clock, self._settings)
+        self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
         self.intake = Intake(self._core.terms)
         self._reject = reject
-        self._settings: dict[str, StreamSettings] = {}
         self._queries: dict[str, StandingQuery] = {}
         self._count = 0
+
+    @property
+    def late(self) -> int:
+        """How many elements came too late."""
+        return self._state.late
+
+    @property
+    def dictionary(self) -> ArenaDictionary:
+        """The words of terms, in which elements are given to `push_batch`."""
+        return self._core.dictionary
+
+    @property
+    def time(self) -> int | None:
+        """The time that the queries have come to."""
+        return self._core.last
+
+    @property
+    def held(self) -> int:
+        """How many elements wait for others that may be earlier."""
+        return len(self._clock.state()[1])
 
     @property
     def arena(self) -> Arena:
@@ -261,7 +283,7 @@ class Engine:
         return self._core.streams[stream]
 
     def _reject_late(self, batch: Batch, place: int, time: int, limit: int) -> None:
-        self.late += 1
+        self._state.late += 1
         if self._reject is None:
             return
         one = batch[place : place + 1]
@@ -288,9 +310,7 @@ class Engine:
 
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """All that the queries know, as bytes, and in a file if a path is given. The dataset is not part of it."""
-        from cqels.engine.snapshot import written
-
-        data = written(self._core, self._clock, self._settings, self.late)
+        data = self._state.written()
         if path is not None:
             temporary = Path(f"{os.fspath(path)}.part")
             temporary.write_bytes(data)
@@ -299,10 +319,24 @@ class Engine:
 
     def restore(self, data: bytes | str | os.PathLike[str]) -> None:
         """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
-        from cqels.engine.snapshot import read
+        self._state.read(data if isinstance(data, bytes) else Path(data).read_bytes())
 
-        content = data if isinstance(data, bytes) else Path(data).read_bytes()
-        self.late = read(content, self._core, self._clock, self._settings)
+    def keep(self) -> None:
+        """Have all that the queries know in the engine's memory, for another process to `attach` it."""
+        self._state.write()
+
+    def attach(self, memory: str | os.PathLike[str]) -> None:
+        """Go on in the memory of an engine that was kept: with the same queries, and the same dataset."""
+        self._state.attach(Path(memory))
+
+    @property
+    def aside(self) -> Aside:
+        """What the one who feeds the engine keeps with its state."""
+        return self._state.aside
+
+    @aside.setter
+    def aside(self, aside: Aside) -> None:
+        self._state.aside = aside
 
     def collect(self) -> int:
         """Forget terms that nothing refers to any more: how many. The engine does so itself from time to time."""

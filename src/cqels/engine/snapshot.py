@@ -8,100 +8,143 @@ written down in the order in which they are met.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from hashlib import sha256
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cqels.engine.batch import Batch
+from cqels.engine.batch import Batch, Words
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
 from cqels.flow.places import places_of, with_places
 from cqels.io import Result, StreamSettings
-from cqels.kernels.memory import ROOTS, give
+from cqels.kernels.memory import ROOTS, Arena, give
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
-from cqels.plan.algebra import Query
 
-VERSION = 1
+VERSION = 2
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
+WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
+"""A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
 
 
-def written(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: int) -> bytes:
-    """The bytes of a snapshot. The same state gives the same bytes."""
-    _write_page(core, _page(core, clock, settings, late))
-    core.dictionary.wipe()
-    return core.arena.snapshot()
+@dataclass
+class Aside:
+    """What the one who feeds an engine wants to be kept with its state: plain values, and elements in its words."""
+
+    note: Any = None
+    elements: Batch = field(default_factory=Batch.empty)
 
 
-def read(data: bytes, core: Core, clock: Clock, settings: dict[str, StreamSettings]) -> int:
-    """Bring an engine with the same queries to the state of a snapshot: how many elements had been late."""
-    page = _page_of(data)
-    _check(page, core, settings)
-    _recompile(page, core)
-    core.arena.restore(data)
-    core.terms.forget()
-    core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
-    core.calls.memo = int(core.arena.words[MEMO_ROOT])
-    core.number, core.last, core.released = page["number"], page["last"], page["released"]
-    core.block = tuple(page["block"])
-    core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
-    numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
-    clock.be(settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
-    _restore_clock(page["clock"], clock)
-    functions = []
-    by_name = {running.name: running for running in core.running}
-    for state in page["queries"]:
-        running = by_name[state["name"]]
-        places = iter(state["places"])
-        running.pipeline = with_places(running.pipeline, places)
-        running.functions = [
-            (number, function) for number, (_, function) in zip(state["functions"], running.functions, strict=True)
-        ]
-        running.streams, running.output = frozenset(state["streams"]), state["output"]
-        running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
-        running.ready = [_result_of(running.name, each) for each in state["ready"]]
-        running.answers.restore(state["answers"], core.terms)
-        functions += running.functions
-    core.calls.renumber(functions)
-    core.running.sort(key=lambda running: [state["name"] for state in page["queries"]].index(running.name))
-    core.refresh()
-    return int(page["late"])
+@dataclass
+class State:
+    """The parts of an engine that a snapshot is of."""
+
+    core: Core
+    clock: Clock
+    settings: dict[str, StreamSettings]
+    late: int = 0
+    aside: Aside = field(default_factory=Aside)
+
+    def write(self) -> None:
+        """Have all in the arena."""
+        numbers, held = self.clock.state()
+        waiting = [held, self.aside.elements]
+        page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
+        parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
+        _write(self.core.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
+        _write(self.core.arena, PAGE_ROOT, json.dumps(page, sort_keys=True, separators=(",", ":")).encode())
+
+    def written(self) -> bytes:
+        """The bytes of a snapshot. The same state gives the same bytes."""
+        self.write()
+        self.core.dictionary.wipe()
+        return self.core.arena.snapshot()
+
+    def read(self, data: bytes) -> None:
+        """Bring an engine with the same queries to the state of a snapshot."""
+        page = self._fitting(np.frombuffer(data[: len(data) // 8 * 8], np.int64))
+        self.core.arena.restore(data)
+        self._resume(page)
+        self.core.refresh()
+
+    def attach(self, path: Path) -> None:
+        """Bring an engine with the same queries and the same dataset to the state of an arena, and go on in it."""
+        page = self._fitting(np.memmap(path, np.int64, "r"))
+        self.core.arena.attach(path)
+        self._resume(page)
+
+    def _fitting(self, words: Words) -> dict[str, Any]:
+        page = _page_of(words)
+        _check(page, self.core, self.settings)
+        _recompile(page, self.core)
+        return page
+
+    def _resume(self, page: dict[str, Any]) -> None:
+        """Know what the page says: the arena is as it was when this was written."""
+        core, settings = self.core, self.settings
+        core.terms.forget()
+        core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
+        core.calls.memo = int(core.arena.words[MEMO_ROOT])
+        core.number, core.last, core.released = page["number"], page["last"], page["released"]
+        core.block = tuple(page["block"])
+        core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
+        numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
+        self.clock.be(settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
+        held, elements = _waiting(core.arena, page["waiting"])
+        self.clock.restore(page["clock"], held)
+        self.late, self.aside = page["late"], Aside(page["aside"], elements)
+        functions = []
+        by_name = {running.name: running for running in core.running}
+        for state in page["queries"]:
+            running = by_name[state["name"]]
+            running.pipeline = with_places(running.pipeline, iter(state["places"]))
+            running.functions = [
+                (number, function) for number, (_, function) in zip(state["functions"], running.functions, strict=True)
+            ]
+            running.streams, running.output = frozenset(state["streams"]), state["output"]
+            running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
+            running.ready = [_result_of(running.name, each) for each in state["ready"]]
+            running.answers.restore(state["answers"], core.terms)
+            functions += running.functions
+        core.calls.renumber(functions)
+        order = {state["name"]: place for place, state in enumerate(page["queries"])}
+        core.running.sort(key=lambda running: order[running.name])
+
+    def _page(self) -> dict[str, Any]:
+        core = self.core
+        return {
+            "version": VERSION,
+            "number": core.number,
+            "last": core.last,
+            "released": core.released,
+            "block": list(core.block),
+            "late": self.late,
+            "aside": self.aside.note,
+            "streams": core.streams,
+            "gone": core.gone,
+            "settings": [[each.iri, each.lateness, each.idle, each.arrival] for each in self.settings.values()],
+            "queries": [
+                {
+                    "name": running.name,
+                    "query": running.fingerprint,
+                    "places": list(places_of(running.pipeline)),
+                    "functions": [number for number, _ in running.functions],
+                    "known": list(running.pipeline.streams),
+                    "streams": sorted(running.streams),
+                    "output": running.output,
+                    "ready": [_result(each) for each in running.ready],
+                    "sent": [rows.tolist() for rows in running.raw],
+                    "answers": running.answers.state(core.terms),
+                }
+                for running in core.running
+            ],
+        }
 
 
 # ---------------------------------------------------------------- the page
-
-
-def _page(core: Core, clock: Clock, settings: dict[str, StreamSettings], late: int) -> dict[str, Any]:
-    numbers, held = clock.state()
-    return {
-        "version": VERSION,
-        "number": core.number,
-        "last": core.last,
-        "released": core.released,
-        "block": list(core.block),
-        "late": late,
-        "streams": core.streams,
-        "gone": core.gone,
-        "settings": [[each.iri, each.lateness, each.idle, each.arrival] for each in settings.values()],
-        "clock": [numbers, [part.tolist() for part in (held.times, held.streams, held.counts, held.triples)]],
-        "queries": [
-            {
-                "name": running.name,
-                "query": fingerprint(running.query),
-                "places": list(places_of(running.pipeline)),
-                "functions": [number for number, _ in running.functions],
-                "known": list(running.pipeline.streams),
-                "streams": sorted(running.streams),
-                "output": running.output,
-                "ready": [_result(each) for each in running.ready],
-                "sent": [rows.tolist() for rows in running.raw],
-                "answers": running.answers.state(core.terms),
-            }
-            for running in core.running
-        ],
-    }
 
 
 def _result(result: Result) -> list[Any]:
@@ -118,27 +161,31 @@ def _result_of(name: str, plain: list[Any]) -> Result:
     return Result(name, time, tick, sign, row, terms, boolean, empty)
 
 
-def fingerprint(query: Query) -> str:
-    """The same for queries that mean the same in the same words."""
-    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
+def _write(arena: Arena, root: int, data: bytes) -> None:
+    """Put bytes in a block of the arena, whose place is at a root and whose size is behind it, instead of others."""
+    words = arena.words
+    if words[root]:
+        give(arena.base, int(words[root]), int(words[root + 1]) // 8 + 1)
+    room = len(data) // 8 + 1
+    place = arena.take(room)
+    words[root], words[root + 1] = place, len(data)
+    arena.array(place, room)[:] = np.frombuffer(data.ljust(8 * room, b"\0"), np.int64)
 
 
-def _write_page(core: Core, page: dict[str, Any]) -> None:
-    words = core.arena.words
-    if words[PAGE_ROOT]:
-        give(core.arena.base, int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT]) // 8 + 1)
-    text = json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
-    place = core.arena.take(len(text) // 8 + 1)
-    words[PAGE_ROOT], words[PAGE_BYTES_ROOT] = place, len(text)
-    block = core.arena.array(place, len(text) // 8 + 1)
-    block[:] = np.frombuffer(text.ljust(8 * len(block), b"\0"), np.int64)
+def _waiting(arena: Arena, sizes: list[list[int]]) -> list[Batch]:
+    words = arena.array(int(arena.words[WAITING_ROOT]), int(arena.words[WAITING_BYTES_ROOT]) // 8).copy()
+    at, batches = 0, []
+    for elements, triples in sizes:
+        ends = np.cumsum([at, elements, elements, elements, triples]).tolist()
+        batches.append(Batch(*(words[start:end] for start, end in pairwise(ends))))
+        at = ends[-1]
+    return batches
 
 
-def _page_of(data: bytes) -> dict[str, Any]:
-    words = np.frombuffer(data[: len(data) // 8 * 8], np.int64)
+def _page_of(words: Words) -> dict[str, Any]:
     try:
         place, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
-        page = json.loads(data[8 * place : 8 * place + size])
+        page = json.loads(words[place : place + size // 8 + 1].tobytes()[:size])
         version = page["version"]
     except (IndexError, ValueError, KeyError, TypeError):
         raise CqelsError("this is not a snapshot of an engine") from None
@@ -152,7 +199,7 @@ def _page_of(data: bytes) -> dict[str, Any]:
 
 
 def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]) -> None:
-    there = {running.name: fingerprint(running.query) for running in core.running}
+    there = {running.name: running.fingerprint for running in core.running}
     then = {state["name"]: state["query"] for state in page["queries"]}
     faults = [f"'{name}' is not registered" for name in then if name not in there]
     faults += [f"'{name}' is not in the snapshot" for name in there if name not in then]
@@ -181,8 +228,3 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
 
 def _by_number(streams: dict[str, int]) -> dict[str, int]:
     return dict(sorted(streams.items(), key=lambda item: item[1]))
-
-
-def _restore_clock(state: list[Any], clock: Clock) -> None:
-    numbers, held = state
-    clock.restore(numbers, Batch(*(np.array(part, np.int64) for part in held)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import numpy as np
 from pyoxigraph import Literal
@@ -14,6 +15,14 @@ from cqels.model.ids import CODE_INTEGER, TYPE_MASK, VALUE_BITS, inline_literal
 from cqels.model.terms import XSD_INTEGER, Term
 
 _REMEMBERED = 1 << 17
+
+Column: TypeAlias = tuple[Words, Words]
+"""Words that differ, in order, and for each row of a column the place of its word among them."""
+
+
+def columns_of(rows: Words) -> list[Column]:
+    """The columns of a table of words."""
+    return [np.unique(column, return_inverse=True) for column in rows.T]
 
 
 class Terms:
@@ -56,12 +65,20 @@ class Terms:
 
     def decode_rows(self, rows: Words) -> list[tuple[Term | None, ...]]:
         """The terms of a table of words."""
-        if not rows.size:
-            return [() for _ in range(len(rows))]
-        words, places = np.unique(rows, return_inverse=True)
-        terms = self._decode_all(words)
-        columns = [map(terms.__getitem__, column.tolist()) for column in places.reshape(rows.shape).T]
-        return list(zip(*columns, strict=True))
+        return self.decode_columns(columns_of(rows)) if rows.size else [() for _ in range(len(rows))]
+
+    def decode_columns(self, columns: Iterable[Column]) -> list[tuple[Term | None, ...]]:
+        """The rows of terms of columns, of which there is one at least."""
+        terms = (map(self._decode_all(words).__getitem__, codes.tolist()) for words, codes in columns)
+        return list(zip(*terms, strict=True))
+
+    def texts(self, words: Words) -> list[bytes]:
+        """The N-Triples texts of words that differ and are in order; that of 0 is empty."""
+        inside, unbound, named = np.split(words, np.searchsorted(words, (0, 1)))
+        joined, lengths = self.dictionary.joined_texts(named)
+        ends = np.cumsum(lengths)
+        known = (joined[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True))
+        return [*(str(term).encode() for term in _literals(inside)), *(b"" for _ in unbound), *known]
 
     def _decode_all(self, words: Words) -> list[Term | None]:
         """The terms of words that differ, and are in order."""

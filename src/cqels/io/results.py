@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
@@ -16,8 +15,7 @@ from cqels.model.terms import XSD_DATE_TIME, XSD_STRING, Term, Triple
 from cqels.model.time import format_date_time, format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """One solution, constructed element or boolean that a query sent at a tick.
 
     `sign` is "+", "-" or empty where it does not apply. `values` follow the query's variables, None being unbound.

@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -265,10 +266,10 @@ def _reached(module: str) -> set[str]:
 
 @cache
 def _text(module: str) -> str:
-    path = sys.modules[module].__file__ if module in sys.modules else None
-    if path is None:
-        path = str(Path(__file__).with_name(f"{module.rpartition('.')[2]}.py"))
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    spec = find_spec(module)
+    assert spec is not None
+    loader: Any = spec.loader  # which has texts in a zip, too
+    return hashlib.sha256(loader.get_data(spec.origin)).hexdigest()
 
 
 # ---------------------------------------------------------------- compiling

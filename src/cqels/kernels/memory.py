@@ -172,19 +172,32 @@ class Arena:
 
     def __init__(self, path: Path | None = None, *, size: int | None = None) -> None:
         """`size` in bytes: of the file, or of the address space in memory."""
-        self._map = _mapped(path, size)
-        self._file = path is not None
-        self._trimmed = 0
-        self.words = np.frombuffer(self._map, dtype=np.int64)
-        self.base: int = self.words.ctypes.data
+        self.words: np.ndarray[Any, np.dtype[np.int64]]
+        self.base: int
+        self._become(path, size)
         if self.words[0] == 0:
             self.words[0], self.words[USED], self.words[SIZE] = MAGIC, FIRST, len(self.words)
         elif self.words[0] != MAGIC:
             raise ValueError("this is not an arena of this version")
 
+    def attach(self, path: Path) -> None:
+        """Be the arena that is in a file, instead of what this one was."""
+        if self._file is not None and os.path.samestat(path.stat(), self._file):
+            return
+        if not is_arena(_head(path)):
+            raise ValueError("this is not an arena of this version")
+        self._become(path, None)
+
+    def _become(self, path: Path | None, size: int | None) -> None:
+        self._map = _mapped(path, size)
+        self._file = None if path is None else path.stat()
+        self._trimmed = 0
+        self.words = np.frombuffer(self._map, dtype=np.int64)
+        self.base = self.words.ctypes.data
+
     def close(self) -> None:
         """Write a file's last changes; the memory goes when nothing looks at it any more."""
-        if self._file:
+        if self._file is not None:
             self._map.flush()
 
     @property
@@ -229,7 +242,7 @@ class Arena:
         """
         free = self.used - self.held
         self._trimmed = min(self._trimmed, free)
-        if self._file or free - self._trimmed < TRIM:
+        if self._file is not None or free - self._trimmed < TRIM:
             return
         self._trimmed = free
         for power in range(_LARGE, FIRST - FREE):
@@ -264,12 +277,19 @@ class Arena:
         self._trimmed = 0  # what was written is there, free or not
 
 
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(8)
+
+
 def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
     if path is not None:
         # a page that does not fit on the disk would end the process: an arena that is full says so
         length = size or min(RESERVE, shutil.disk_usage(path.parent).free * 9 // 10 & -mmap.PAGESIZE)
         with path.open("a+b") as file:
-            if os.fstat(file.fileno()).st_size < length:
+            if (there := os.fstat(file.fileno()).st_size) and size is None:
+                length = there
+            elif there < length:
                 file.truncate(length)  # a sparse file: what is not written takes no space
             return mmap.mmap(file.fileno(), length)
     length = size or RESERVE

@@ -1,62 +1,129 @@
-"""An application: streams, a dataset and a query, as one streaming DataFrame of results."""
+"""An application: streams, a dataset and queries as one pipeline, from sources to sinks or to streaming DataFrames."""
 
 from __future__ import annotations
 
+import atexit
 import os
-from dataclasses import replace
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, serialize
+from pyoxigraph import NamedNode
 
-from cqels.engine.core import sources_of
-from cqels.io import StreamSettings
+from cqels.engine.core import fingerprint, sources_of
+from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare, read_query
+from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.instance import Dataset, Program
 from cqels.spark.lift import Lift, Lifting
-from cqels.spark.wanted import wanted
+from cqels.spark.placement import keys, placed
+from cqels.spark.rows import SENT_COLUMNS
+from cqels.spark.wanted import Wanted, wanted
 from cqels.store.dataset import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from cqels.spark.metrics import Metrics
+    from cqels.spark.rejects import Rejects
+    from cqels.spark.run import Run
+    from cqels.spark.sinks import Sink
+
+LARGEST_CARRIED = 1 << 20
+"""Bytes of static data that travel with each task; more is a file that each machine fetches once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A stream and where its elements come from: the rows of a DataFrame and how they are lifted, or files."""
+
+    settings: StreamSettings
+    rows: DataFrame | None = None
+    lift: Lift | None = None
+    files: StreamDeclaration | None = None
+
 
 class App:
-    """Continuous queries over streaming DataFrames.
+    """Continuous queries over streams, on Spark.
 
-    app = App(spark)
-    app.stream("http://ex.org/obs", rows, lift=cqels.lift.ntriples())
+    app = App(spark, checkpoint="…")
+    app.stream("http://ex.org/obs", rows, lift=cqels.lift.nquads(time="kafka"))   # any streaming DataFrame
+    app.files("<http://ex.org/obs>=data/obs/*.nq?lateness=2s")                    # or files
     app.load("rooms.ttl")
-    results = app.register("hot.rq")
-    results.writeStream…
+    results = app.register("hot.rq")   # a streaming DataFrame
+    app.run(Console()).wait()          # or all queries in one pipeline
     """
 
-    def __init__(self, spark: SparkSession, *, start: int | str = 0) -> None:
-        """Boundaries of sliding windows are counted from `start`."""
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        instances: int | None = None,
+        start: int | str = 0,
+        until: int | str | None = None,
+        follow: bool = False,
+        speed: float | None = None,
+        batch_bytes: int | None = None,
+        strict: bool = False,
+        store: Store | None = None,
+    ) -> None:
+        """`checkpoint` is a directory to go on from; without it the application begins anew each time.
+
+        `instances` are the engines that queries are spread over, at most one for each query and each of Spark's
+        partitions if not said.  Boundaries of sliding windows are counted from `start`; when all streams have ended,
+        time goes on `until` then.  Files are read once; with `follow` new ones are waited for, and with `speed` their
+        elements come at their own pace, so many times faster.  With `strict` the first malformed record ends the run.
+        """
         self._spark = spark
+        self._checkpoint = None if checkpoint is None else Path(checkpoint)
+        self._instances = instances
         self._start = parse_time(start)
-        self._store = Store()
-        self._streams: dict[str, tuple[StreamSettings, DataFrame, Lift]] = {}
+        self._until = None if until is None else parse_time(until)
+        self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
+        self._store = store or Store()
+        self._streams: dict[str, _Stream] = {}
+        self._queries: dict[str, Query] = {}
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return tuple(self._queries.values())
 
     def stream(self, iri: str, rows: DataFrame, *, lift: Lift, lateness: int | str = 0, idle: int | str = 0) -> None:
         """Declare a stream: the rows of a source (`cqels.spark.lift` says which columns), and how they are lifted."""
-        if iri in self._streams:
-            raise CqelsError(f"there is a stream <{iri}> already")
         try:
             settings = StreamSettings(NamedNode(iri).value, _duration(lateness), _duration(idle))
         except ValueError as error:
             raise CqelsError(f"stream <{iri}> cannot be declared: {error}") from None
-        self._streams[iri] = settings, rows, lift
+        self._declare(_Stream(settings, rows, lift))
+
+    def files(self, declaration: str | StreamDeclaration) -> None:
+        """Declare a stream of files, as on the command line: `<iri>=path?lateness=2s&…`."""
+        each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
+        settings = StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival")
+        self._declare(_Stream(settings, files=each))
+
+    def _declare(self, stream: _Stream) -> None:
+        iri = stream.settings.iri
+        if iri in self._streams:
+            raise CqelsError(f"there is a stream <{iri}> already")
+        self._streams[iri] = stream
 
     def load(self, path: str | os.PathLike[str], graph: str | None = None) -> int:
-        """Add the triples of a file to the dataset: how many the file has. Queries registered later see them."""
+        """Add the triples of a file to the dataset: how many the file has."""
         return self._store.load(Path(path), None if graph is None else NamedNode(graph))
 
-    def register(
+    def add(
         self,
         query: str | os.PathLike[str] | Query,
         *,
@@ -64,65 +131,205 @@ class App:
         emit: str | None = None,
         policy: str | None = None,
         dialect: str | None = None,
-    ) -> DataFrame:
-        """The results of a query, and what was rejected or late, as rows: `cqels.spark.evaluate.COLUMNS`.
+    ) -> Query:
+        """Add a query for `run`: its text, or the path of a file with it."""
+        planned, source = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
+        try:
+            self._check(planned)
+        except QueryError as error:
+            if source is not None:
+                error.locate(source)
+            raise
+        named = planned if planned.name else replace(planned, name=f"query-{len(self._queries) + 1}")
+        assert named.name is not None
+        if named.name in self._queries:
+            raise CqelsError(f"there is a query {named.name} already", hint="register it under another name")
+        self._queries[named.name] = named
+        return named
 
-        For a SELECT the struct `bindings` has its variables.
+    def register(
+        self,
+        query: str | os.PathLike[str] | Query,
+        *,
+        types: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Add a query, and have its results as a streaming DataFrame: time, tick, sign and a column for each variable.
+
+        Columns are the IRIs and lexical forms of terms; `types` casts them, as in `{"n": "bigint"}`.  It is a pipeline
+        of its own, with this query and those whose streams it reads.
         """
+        from cqels.spark.frames import frame_of
+
+        named = self.add(query, **options)
+        return frame_of(self.sent(named), named, types or {})
+
+    def sent(self, query: Query) -> DataFrame:
+        """The rows of the pipeline of one query: results, and what was rejected or late (`cqels.spark.rows`)."""
+        together = placed(self.queries, 1 + len(self._queries))
+        linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
+        return self._pipeline({each.name or "": 0 for each in linked}, 1, None)
+
+    # ------------------------------------------------------------ running
+
+    def run(
+        self,
+        *sinks: Sink,
+        rejects: Rejects | None = None,
+        metrics: Metrics | None = None,
+        trigger: str = "0 seconds",
+    ) -> Run:
+        """Run all queries in one pipeline; each micro-batch's results go to the sinks.
+
+        Where all streams are files that end, so does the run: `run(…).wait()`.  `trigger` is the time between
+        micro-batches.
+        """
+        from cqels.spark.run import Run
+
+        if not self._queries:
+            raise CqelsError("the application has no query", hint="app.add('hot.rq')")
+        if not self._streams:
+            raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…), or app.files(…)")
+        folder = self._checkpoint or Path(mkdtemp(prefix="cqels-"))
+        checkpoint = Checkpoint(folder)
+        manifest = self._manifest(checkpoint)
+        run = Run(
+            self.queries,
+            checkpoint,
+            manifest,
+            sinks,
+            rejects,
+            metrics,
+            ends=not self._follow and all(each.files is not None for each in self._streams.values()),
+            paced=self._speed is not None,
+            temporary=self._checkpoint is None,
+        )
+        run.start(lambda: self._pipeline(manifest.placed, manifest.instances, folder / "files"), trigger)
+        return run
+
+    def _manifest(self, checkpoint: Checkpoint) -> Manifest:
+        """What the checkpoint belongs to, from now on."""
+        before = checkpoint.read()
+        bounded = self._bounded()
+        now = Manifest(
+            id=uuid4().hex if before is None else before.id,
+            instances=self._count() if before is None else before.instances,
+            start=self._start,
+            streams=[
+                {**asdict(each.settings), "ends": number in bounded}
+                for number, each in enumerate(self._streams.values())
+            ],
+            queries={name: fingerprint(query) for name, query in self._queries.items()},
+        )
+        if before is not None:
+            checkpoint.check(before, now)
+            now.finished = before.finished and before.queries == now.queries
+            now.queries = before.queries | now.queries
+        ordered = sorted(self.queries, key=lambda query: list(now.queries).index(query.name or ""))
+        now.placed = placed(ordered, now.instances, None if before is None else before.placed)
+        checkpoint.write(now)
+        return now
+
+    def _count(self) -> int:
+        if self._instances is not None:
+            return self._instances
+        partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        groups = set(placed(self.queries, 1 + len(self._queries)).values())
+        return max(1, min(partitions, len(groups)))
+
+    def _bounded(self) -> frozenset[int]:
+        """The streams that end, and are waited for."""
+        return frozenset(
+            number for number, each in enumerate(self._streams.values()) if each.files is not None and not self._follow
+        )
+
+    def _pipeline(self, where: Mapping[str, int], instances: int, folder: Path | None) -> DataFrame:
         from pyspark.sql import functions
 
-        from cqels.spark.evaluate import COLUMNS, Evaluation, Program
+        from cqels.spark.evaluate import Evaluation
 
-        planned = self._planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
-        program = Program(
-            uuid4().hex,
-            (planned,),
-            tuple(settings for settings, _, _ in self._streams.values()),
-            _written(self._store),
-            self._start,
-        )
-        rows = reduce(lambda one, other: one.unionByName(other), self._blocks((planned,)))
-        made = rows.groupBy("instance").transformWithState(Evaluation(program), COLUMNS, "append", "none")
-        if not planned.variables:
-            return made
-        values = [functions.col("values")[number].alias(each) for number, each in enumerate(planned.variables)]
-        return made.withColumn("bindings", functions.struct(*values))
-
-    def _blocks(self, queries: tuple[Query, ...]) -> list[DataFrame]:
-        return [
-            Lifting(iri, number, lift, (wanted(queries, iri),)).apply(rows)
-            for number, (iri, (_, rows, lift)) in enumerate(self._streams.items())
+        partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        groups = keys(instances, partitions)
+        there: list[list[Query]] = [
+            [self._queries[name] for name, at in where.items() if at == number] for number in range(instances)
         ]
+        wants = {iri: tuple(wanted(queries, iri) for queries in there) for iri in self._streams}
+        rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
+        dataset = self._dataset()
+        name = uuid4().hex
+        programs = {
+            key: Program.of(
+                name,
+                queries,
+                [each.settings for each in self._streams.values()],
+                bounded=self._bounded(),
+                dataset=dataset,
+                start=self._start,
+                until=self._until,
+            )
+            for key, queries in zip(groups, there, strict=True)
+        }
+        key = functions.array(*(functions.lit(key) for key in groups))[functions.col("instance")]
+        return (
+            rows.withColumn("key", key)
+            .groupBy("key")
+            .transformWithState(Evaluation(programs), SENT_COLUMNS, "append", "none")
+        )
 
-    def _planned(self, query: str | os.PathLike[str] | Query, **options: str | None) -> Query:
-        if not self._streams:
-            raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…)")
-        if isinstance(query, Query):
-            planned, source = query, None
-        else:
-            text, place = os.fspath(query), "<query>"
-            if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
-                text, place = read_query(Path(text)), text
-            planned, source = prepare(text, source=place, **options), Source(text, place)
-        for each in sources_of(planned):
-            if isinstance(each.stream, NamedNode) and each.stream.value not in self._streams:
-                known = ", ".join(f"<{iri}>" for iri in self._streams)
-                error = QueryError(
-                    f"stream {each.stream} is not declared", span=each.span, hint=f"the streams are {known}"
+    def _rows(self, wants: Mapping[str, tuple[Wanted, ...]], folder: Path | None) -> list[DataFrame]:
+        rows = []
+        files = []
+        for number, (iri, each) in enumerate(self._streams.items()):
+            if each.files is not None:
+                files.append((number, each.files, wants[iri]))
+            elif each.rows is not None and each.lift is not None:
+                rows.append(Lifting(iri, number, each.lift, wants[iri], self._strict).apply(each.rows))
+        if files:
+            from cqels.spark.files import BATCH_BYTES, file_rows
+
+            made = file_rows(
+                self._spark,
+                tuple(files),
+                folder=folder,
+                batch_bytes=self._batch_bytes or BATCH_BYTES,
+                follow=self._follow,
+                speed=self._speed,
+                strict=self._strict,
+            )
+            rows.append(made)
+        return rows
+
+    def _dataset(self) -> Dataset:
+        """The static data; much of it travels as a file."""
+        dataset = Dataset.of(self._store)
+        if len(dataset.quads) <= LARGEST_CARRIED:
+            return dataset
+        folder = Path(mkdtemp(prefix="cqels-"))
+        file = folder / f"{folder.name}.nq"
+        file.write_bytes(dataset.quads)
+        self._spark.sparkContext.addFile(str(file))  # which is fetched as long as the session lives
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return replace(dataset, quads=b"", file=file.name)
+
+    def _check(self, query: Query) -> None:
+        known = [*self._streams, *(name for name, each in self._queries.items() if each.form == "construct")]
+        for each in sources_of(query):
+            if isinstance(each.stream, NamedNode) and each.stream.value not in known:
+                streams = ", ".join(f"<{iri}>" for iri in known)
+                raise QueryError(
+                    f"stream {each.stream} is not declared",
+                    span=each.span,
+                    hint=f"the streams are {streams}" if known else "app.stream(iri, rows, lift=…), or app.files(…)",
                 )
-                if source is not None:
-                    error.locate(source)
-                raise error
-        return planned if planned.name else replace(planned, name="query-1")
 
 
-def _written(store: Store) -> bytes:
-    quads = [
-        Quad(*triple, DefaultGraph() if graph is None else graph)
-        for graph in (None, *store.named_graphs())
-        for triple in store.triples(graph)
-    ]
-    return serialize(quads, format=RdfFormat.N_QUADS) or b""
+def _planned(query: str | os.PathLike[str] | Query, **options: str | None) -> tuple[Query, Source | None]:
+    if isinstance(query, Query):
+        return query, None
+    text, place = os.fspath(query), "<query>"
+    if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
+        text, place = read_query(Path(text)), text
+    return prepare(text, source=place, **options), Source(text, place)
 
 
 def _duration(value: int | str) -> int:

@@ -1,30 +1,30 @@
 """The engine inside Spark's stateful operator: blocks in, results out, and all it knows in Spark's state store.
 
-The state store is the truth: a *log* of the blocks that the engine was given, and a *snapshot* of the engine from
-before them, renewed when the log has grown larger than it.  So an engine can be made again anywhere, exactly; and what
-is written is at most about twice what comes in, whatever windows the queries have.  An engine that is alive in a
-worker is used if the store's last writer was the one that left it there, which a token tells.
+The state store is the truth: a *log* of what has arrived, and a *snapshot* of the engine from before that, renewed when
+the log has grown larger than it; and all *commands* ever given.  So an engine can be made again anywhere, exactly; and
+what is written is at most about twice what comes in, whatever windows the queries have.
+
+The engine that lives is in a file of the machine, which any process can attach.  It is used if the store's last writer
+was the one that left it there, which a token tells; a task that fails or is repeated leaves a token that is not in the
+store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pyarrow
-from pyoxigraph import RdfFormat, parse
+from pyspark.files import SparkFiles
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from cqels.engine.batch import Batch
-from cqels.engine.engine import Engine
-from cqels.engine.replay import merged
-from cqels.io import Rejected, Result, StreamSettings
-from cqels.plan.algebra import Query
-from cqels.spark.blocks import pack, unpack
-from cqels.store.dataset import Store
+from cqels.spark.arenas import Arenas
+from cqels.spark.instance import Arrival, Instance, Program, Report
+from cqels.spark.rows import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
@@ -33,161 +33,187 @@ CHUNK = 4 << 20
 """Bytes of a snapshot in one entry of the state store."""
 LEAST_LOG = 1 << 20
 """Bytes of the log below which no snapshot is taken."""
-RESULT, REJECTED, LATE = "result", "rejected", "late"
-COLUMNS = (
-    "kind string, query string, number long, time long, tick long, sign string, empty boolean, boolean boolean, "
-    "values array<string>, triples array<string>, place string, reason string, text string"
-)
-"""Of what comes out: results, and what was rejected or late. Terms are N-Triples texts, times nanoseconds."""
-_HEAD = "token string, sent long, logged long, saved long"
-
-Head: TypeAlias = tuple[str, int, int, int]
-"""The token of the last writer, the results sent so far, the bytes of the log, the bytes of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What an instance of the engine runs. `static` is the dataset as N-Quads."""
+class Head:
+    """What is known of the state without reading it.
 
-    name: str
-    queries: tuple[Query, ...]
-    streams: tuple[StreamSettings, ...]
-    static: bytes
-    start: int = 0
+    `commands` is how many there are, `saved_commands` how many were given before the snapshot; `queries` are the names
+    of those that run.
+    """
+
+    token: str = ""
+    batch: int = 0
+    logged: int = 0
+    saved: int = 0
+    saved_commands: int = 0
+    commands: int = 0
+    queries: list[str] = field(default_factory=list)
 
 
 class Evaluation(StatefulProcessor):
-    """One engine for each group of rows; Spark calls it with the blocks of a micro-batch."""
+    """One engine for each group of rows; Spark calls it with what has arrived in a micro-batch."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, programs: Mapping[int, Program], folder: str | None = None) -> None:
+        """`programs` are those of the groups; `folder` is for the engines' memory, else Spark's own."""
+        self._programs = dict(programs)
+        self._folder = folder
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._head = handle.getValueState("head", _HEAD)
-        self._log = handle.getListState("log", "block binary")
+        self._head = handle.getValueState("head", "head string")
+        self._commands = handle.getListState("commands", "command string")
+        self._log = handle.getListState("log", "batch long, stream int, place string, block binary, command string")
         self._snapshot = handle.getListState("snapshot", "chunk binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N802, N803
-        received = sorted(rows, key=lambda row: (row.stream, row.place, row.position, row.number))
-        head: Head = self._head.get() or ("", 0, 0, 0)
-        instance = self._instance(str(key), head[0])
-        block, made = instance.advanced([bytes(row.block) for row in received if row.block is not None])
-        sent = head[1]
-        for row in received:
-            if row.kind == REJECTED:
-                yield _row(kind=REJECTED, place=row.place, reason=row.reason, text=row.text)
-        for late in instance.late():
-            yield _row(kind=LATE, place=late.place, reason=late.reason, text=late.text)
-        for result in made:
-            yield _result(result, sent)
-            sent += 1
-        self._keep(str(key), instance, block, (head[0], sent, *head[2:]))
+        number = int(key[0])
+        program = self._programs[number]
+        received = sorted(rows, key=lambda row: (row.kind == COMMAND, row.stream, row.place, row.position, row.number))
+        known = self._head.get()
+        head = Head(**json.loads(known[0])) if known else Head()
+        new = [name for name in program.queries if name not in head.queries]
+        arrivals = [Arrival(command=json.dumps({"register": name, "print": program.queries[name]})) for name in new]
+        arrivals += [_arrival(row) for row in received if row.kind != REJECTED]
+        place = _Place(program.name, number, Path(self._folder or SparkFiles.getRootDirectory()))
+
+        instance = self._instance(place, program, head)
+        report = instance.instance.advance(arrivals)
+        rejected = [row for row in received if row.kind == REJECTED]
+        for row in rejected:
+            yield _row(number, kind=REJECTED, place=row.place, reason=row.reason, text=row.text)
+        for late in instance.instance.late():
+            yield _row(number, kind=LATE, place=late.place, reason=late.reason, text=late.text)
+        for sent in instance.instance.taken():
+            told = report.queries.setdefault(sent.query, {"in": 0, "out": 0})
+            told["out"] += sent.count
+            yield _row(number, kind=RESULTS, **asdict(sent))
+        head = self._keep(place, instance, arrivals, head)
+        yield _row(number, kind=REPORT, text=_reported(number, report, instance, head, len(rejected)))
 
     def close(self) -> None:
         pass
 
     # ------------------------------------------------------------ state
 
-    def _instance(self, key: str, token: str) -> Instance:
+    def _instance(self, place: _Place, program: Program, head: Head) -> _Living:
         """The engine that the store describes: the one that is here, if nobody else has written since."""
-        left, instance = _ALIVE.pop((self._program.name, key), ("", None))
-        if instance is not None and left == token:
-            return instance
-        made = Instance(self._program)
-        if token:
-            made.restore(
-                b"".join(bytes(chunk) for (chunk,) in self._snapshot.get()),
-                (bytes(block) for (block,) in self._log.get()),
+        here = _ALIVE.pop(place, None)
+        if here is not None:
+            here.instance.program = program
+        arenas = place.arenas()
+        file = arenas.take(head.token) if head.token else None
+        if file is not None:
+            if here is not None and here.token == head.token:
+                return replace(here, file=file, rebuilt=False)
+            if here is None or here.instance.commands != head.commands:
+                here = _Living(Instance(program, commands=self._commanded(head.commands)))
+            here.instance.attach(file)
+            return replace(here, file=file, rebuilt=False)
+        file = arenas.make()
+        made = Instance(program, file, self._commanded(head.saved_commands))
+        if head.saved:
+            made.restore(b"".join(bytes(chunk) for (chunk,) in self._snapshot.get()))
+        if head.token:
+            made.repeat(
+                (batch, Arrival(stream, place, None if block is None else bytes(block), command))
+                for batch, stream, place, block, command in self._log.get()
             )
-        return made
+        return _Living(made, file=file, rebuilt=bool(head.token))
 
-    def _keep(self, key: str, instance: Instance, block: bytes, head: Head) -> None:
-        _, sent, logged, saved = head
-        logged += len(block)
-        if logged > max(saved, LEAST_LOG):
+    def _commanded(self, count: int) -> list[str]:
+        return [command for (command,) in self._commands.get()][:count] if count else []
+
+    def _keep(self, place: _Place, living: _Living, arrivals: list[Arrival], head: Head) -> Head:
+        instance = living.instance
+        commands = [(each.command,) for each in arrivals if each.command is not None]
+        if commands:
+            self._commands.appendList(commands)
+        logged = head.logged + sum(len(each.block or each.command or "") for each in arrivals)
+        gone = set(head.queries) - set(instance.queries)
+        head = replace(
+            head,
+            token=uuid4().hex,
+            batch=head.batch + 1,
+            logged=logged,
+            commands=instance.commands,
+            queries=instance.queries,
+        )
+        if logged > max(head.saved, LEAST_LOG) or gone:  # nobody may know a query any more that was dropped
             data = instance.saved()
             self._snapshot.put([(data[at : at + CHUNK],) for at in range(0, len(data), CHUNK)])
             self._log.clear()
-            logged, saved = 0, len(data)
-        elif block:
-            self._log.appendValue((block,))
-        token = uuid4().hex
-        self._head.update((token, sent, logged, saved))
-        _ALIVE[self._program.name, key] = token, instance
+            head = replace(head, logged=0, saved=len(data), saved_commands=instance.commands)
+        elif arrivals:
+            self._log.appendList([(head.batch, *each) for each in arrivals])
+        self._head.update((json.dumps(asdict(head)),))
+        assert living.file is not None
+        instance.keep()
+        if place.arenas().leave(living.file, head.token):
+            _ALIVE[place] = replace(living, token=head.token)
+        return head
 
 
-_ALIVE: dict[tuple[str, str], tuple[str, Instance]] = {}
-"""The engines of this process, each with the token that it left in the store."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an engine is known: by its program and its group, in a folder of the machine."""
+
+    program: str
+    group: int
+    folder: Path
+
+    def arenas(self) -> Arenas:
+        return Arenas(self.folder, f"{self.program}-{self.group}")
 
 
-class Instance:
-    """An engine with the queries of a program."""
+@dataclass(frozen=True, slots=True)
+class _Living:
+    """An engine in this process, with its file and the token that it left in the store."""
 
-    def __init__(self, program: Program) -> None:
-        store = Store()
-        store.add(parse(program.static, RdfFormat.N_QUADS))
-        self._late: list[Rejected] = []
-        self._engine = Engine(store=store, start=program.start, reject=self._late.append)
-        for each in program.streams:
-            self._engine.declare(each)
-        self._streams = len(program.streams)
-        self._queries = [self._engine.register(query, declare=False) for query in program.queries]
+    instance: Instance
+    token: str = ""
+    file: Path | None = None
+    rebuilt: bool = False
+    """It was made again from the state store."""
 
-    def advanced(self, blocks: Iterable[bytes]) -> tuple[bytes, list[Result]]:
-        """Go on by the blocks of a micro-batch, those of each stream in its order: what to log, and the results."""
-        arrived = Batch.concatenate([unpack(block, self._engine._core.dictionary) for block in blocks])
-        streams = [arrived.take((arrived.streams == number).nonzero()[0]) for number in range(self._streams)]
-        batch = Batch.concatenate(merged([iter([each]) for each in streams if len(each)]))
-        logged = pack(batch, self._engine._core.dictionary) if len(batch) else b""
-        return logged, self._pushed(batch)
 
-    def late(self) -> list[Rejected]:
-        """What was late since the last time."""
-        taken = list(self._late)
-        self._late.clear()
-        return taken
-
-    def saved(self) -> bytes:
-        """All it knows, to be restored from with an empty log."""
-        data = self._engine.snapshot()
-        packed: bytes = pyarrow.compress(data, codec="zstd", asbytes=True)
-        return len(data).to_bytes(8, "little") + packed
-
-    def restore(self, saved: bytes, log: Iterable[bytes]) -> None:
-        """Be what was saved, and then was given the blocks of the log; what that sends has been sent."""
-        if saved:
-            size = int.from_bytes(saved[:8], "little")
-            self._engine.restore(pyarrow.decompress(saved[8:], decompressed_size=size, codec="zstd", asbytes=True))
-        for block in log:
-            self._pushed(unpack(block, self._engine._core.dictionary))
-        self._late.clear()
-
-    def _pushed(self, batch: Batch) -> list[Result]:
-        if len(batch):
-            self._engine.push_batch(batch)
-        return [result for query in self._queries for result in query.take()]
+_ALIVE: dict[_Place, _Living] = {}
+"""The engines of this process."""
 
 
 # ---------------------------------------------------------------- rows
 
 
-def _row(**values: Any) -> Row:
-    return Row(**{name: values.get(name) for name in _NAMES})
+def _arrival(row: Row) -> Arrival:
+    match row.kind:
+        case "block":
+            return Arrival(row.stream, row.place, bytes(row.block))
+        case "end":
+            return Arrival(row.stream)
+        case _:
+            return Arrival(command=row.text)
 
 
-_NAMES = tuple(column.split()[0] for column in COLUMNS.split(", "))
-
-
-def _result(result: Result, number: int) -> Row:
-    return _row(
-        kind=RESULT,
-        query=result.query,
-        number=number,
-        time=result.time,
-        tick=result.tick,
-        sign=result.sign,
-        empty=result.empty,
-        boolean=result.boolean,
-        values=[None if term is None else str(term) for term in result.values],
-        triples=[" ".join(map(str, triple)) for triple in result.triples],
+def _reported(number: int, report: Report, living: _Living, head: Head, rejected: int) -> str:
+    instance = living.instance
+    return json.dumps(
+        {
+            **asdict(report),
+            "instance": number,
+            "rejected": rejected,
+            "watermark": instance.watermark,
+            "held": instance.held,
+            "state_bytes": instance.state_bytes,
+            "log_bytes": head.logged,
+            "snapshot_bytes": head.saved,
+            "rebuilt": living.rebuilt,
+            "ended": instance.finished,
+        }
     )
+
+
+def _row(instance: int, **values: Any) -> Row:
+    return Row(**{name: values.get(name) for name in _NAMES} | {"instance": instance})
+
+
+_NAMES = tuple(column.split()[0] for column in SENT_COLUMNS.split(", "))

@@ -43,7 +43,9 @@ class Parts:
         self, folder: Path, query: Query, *, types: Mapping[str, str], unit: str, run: str, replace: bool
     ) -> None:
         self._folder, self._types, self._unit, self._run, self._replace = folder, types, unit, run, replace
-        _check(query, types, unit)
+        check_types(types)
+        if unit not in UNITS:
+            raise CqelsError(f"times in Parquet have no unit '{unit}'", hint=f"the units are {', '.join(UNITS)}")
         self._newest = -1
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +58,7 @@ class Parts:
             self._other_run()
         path = self._folder / f"part-{batch:09d}.parquet"
         temporary = path.with_name(f".{path.name}.tmp")
-        table = self._table(sent)
+        table = fixed_table(sent, self._types, self._unit)
         try:
             with temporary.open("wb") as stream:
                 pyarrow.parquet.write_table(table, stream)
@@ -92,29 +94,31 @@ class Parts:
             part.unlink()
         self._newest = -1
 
-    def _table(self, sent: Sent) -> Any:
-        columns = sent.columns
-        sign = columns["sign"].combine_chunks().cast(pyarrow.string())
-        made = {
-            "time": columns["time"].cast(pyarrow.timestamp("ns")).cast(pyarrow.timestamp(self._unit), safe=False),
-            "tick": columns["tick"],
-            "sign": pyarrow.compute.if_else(columns["empty"].combine_chunks(), "empty", sign),
-        }
-        if sent.query.form in ("ask", "construct"):
-            column = "answer" if sent.query.form == "ask" else "triples"
-            made[column] = columns[column]
-        else:
-            for name in sent.query.variables:
-                made[name] = by_distinct(columns[f"?{name}"], self._values(name))
-        return pyarrow.table(made)
 
-    def _values(self, name: str) -> Callable[[list[str]], Any]:
-        kind = self._types.get(name, "string")
-        if kind == "term":
-            return lambda texts: pyarrow.array(texts, _TYPES[kind])
-        if kind == "string":
-            return lambda texts: pyarrow.array([lexical(term_of(text)) for text in texts], _TYPES[kind])
-        return lambda texts: _converted(name, kind, list(map(term_of, texts)), self._unit)
+def fixed_table(sent: Sent, types: Mapping[str, str], unit: str) -> Any:
+    """Results in columns whose types do not depend on them: lexical forms, or what `types` says of a variable."""
+    columns = sent.columns
+    sign = columns["sign"].combine_chunks().cast(pyarrow.string())
+    made = {
+        "time": columns["time"].cast(pyarrow.timestamp("ns")).cast(pyarrow.timestamp(unit), safe=False),
+        "tick": columns["tick"],
+        "sign": pyarrow.compute.if_else(columns["empty"].combine_chunks(), "empty", sign),
+    }
+    if sent.query.form in ("ask", "construct"):
+        column = "answer" if sent.query.form == "ask" else "triples"
+        made[column] = columns[column]
+    else:
+        for name in sent.query.variables:
+            made[name] = by_distinct(columns[f"?{name}"], _values(name, types.get(name, "string"), unit))
+    return pyarrow.table(made)
+
+
+def _values(name: str, kind: str, unit: str) -> Callable[[list[str]], Any]:
+    if kind == "term":
+        return lambda texts: pyarrow.array(texts, _TYPES[kind])
+    if kind == "string":
+        return lambda texts: pyarrow.array([lexical(term_of(text)) for text in texts], _TYPES[kind])
+    return lambda texts: _converted(name, kind, list(map(term_of, texts)), unit)
 
 
 def _converted(name: str, kind: str, terms: list[Term], unit: str) -> Any:
@@ -133,9 +137,8 @@ def _is(kind: str, type: Any) -> bool:
     return type == _TYPES[kind] or (kind == "double" and type == pyarrow.int64())
 
 
-def _check(query: Query, types: Mapping[str, str], unit: str) -> None:
+def check_types(types: Mapping[str, str]) -> None:
+    """Refuse a type that a column cannot have."""
     for name, kind in types.items():
         if kind not in TYPES:
             raise CqelsError(f"?{name} cannot be of type '{kind}'", hint=f"the types are {', '.join(TYPES)}")
-    if unit not in UNITS:
-        raise CqelsError(f"times in Parquet have no unit '{unit}'", hint=f"the units are {', '.join(UNITS)}")

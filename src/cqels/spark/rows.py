@@ -7,6 +7,8 @@
     block      elements, in `block` (see `cqels.spark.blocks`)
     rejected   a malformed line or record: `place` for people, `reason` and `text`
     end        the stream has ended, after all blocks of this micro-batch
+    command    something that the engine is told after all else of this micro-batch: JSON in `text`, see
+               `cqels.spark.instance.Arrival`
 
 *Sent* rows are few: the results of a query in one micro-batch are one row or some, each with many results.
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import pyarrow
 
-BLOCK, REJECTED, END = "block", "rejected", "end"
+BLOCK, REJECTED, END, COMMAND = "block", "rejected", "end", "command"
 RESULTS, LATE, REPORT = "results", "late", "report"
 
 ARRIVING = pyarrow.schema(

@@ -1,0 +1,101 @@
+"""What a checkpoint belongs to: the streams and queries of an application, written beside what Spark keeps.
+
+A checkpoint can go on with the same streams and with the same queries, or more; anything else is refused, and said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cqels.model.errors import CqelsError
+
+VERSION = 1
+
+
+@dataclass
+class Manifest:
+    """The file `cqels.json` of a checkpoint."""
+
+    id: str
+    instances: int
+    start: int
+    streams: list[dict[str, Any]]
+    """In the order of their numbers: IRI, lateness, idle, arrival, and whether they end."""
+    queries: dict[str, str] = field(default_factory=dict)
+    """Names and fingerprints, in the order of registration."""
+    placed: dict[str, int] = field(default_factory=dict)
+    """Names and instances."""
+    finished: bool = False
+    version: int = VERSION
+
+
+class Checkpoint:
+    """A directory that an application goes on from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._file = folder / "cqels.json"
+
+    @property
+    def spark(self) -> str:
+        """Where Spark keeps offsets and state."""
+        return str(self.folder / "spark")
+
+    def read(self) -> Manifest | None:
+        """What it belongs to; None if it is new."""
+        try:
+            content = json.loads(self._file.read_text(encoding="utf-8"))
+            if content["version"] != VERSION:
+                raise CqelsError(
+                    f"the checkpoint {self.folder} is of version {content['version']}, and this is version {VERSION}",
+                    hint="begin with a new checkpoint, or use the version of cqels that wrote it",
+                )
+            return Manifest(**content)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise CqelsError(f"{self._file} is not what it should be", hint="begin with a new checkpoint") from None
+
+    def write(self, manifest: Manifest) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = self._file.with_suffix(".part")
+        with part.open("w", encoding="utf-8") as file:
+            json.dump(asdict(manifest), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._file)
+
+    def check(self, before: Manifest, now: Manifest) -> None:
+        """Refuse to go on with other streams or queries than before, saying what has changed."""
+        faults = [*_changes(before, now), *_missing(before.queries, now.queries)]
+        if faults:
+            raise CqelsError(
+                f"the checkpoint {self.folder} is of another application: {'; '.join(faults)}",
+                hint="begin with a new checkpoint, or run what it belongs to; queries may be added",
+            )
+
+
+def _changes(before: Manifest, now: Manifest) -> list[str]:
+    faults = []
+    then, there = ({each["iri"]: each for each in manifest.streams} for manifest in (before, now))
+    faults += [f"there is no stream <{iri}> any more" for iri in then if iri not in there]
+    faults += [f"stream <{iri}> is new" for iri in there if iri not in then]
+    for iri in then:
+        for word in then[iri]:
+            if iri in there and then[iri][word] != there[iri][word]:
+                faults.append(f"{word} of stream <{iri}> was {then[iri][word]} and is {there[iri][word]}")
+    if not faults and list(then) != list(there):
+        faults.append("the streams are in another order")
+    if before.start != now.start:
+        faults.append(f"the start was {before.start} and is {now.start}")
+    return faults
+
+
+def _missing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    faults = [f"there is no query {name} any more" for name in before if name not in now]
+    return faults + [f"query {name} has changed" for name in before if name in now and before[name] != now[name]]

@@ -1,0 +1,371 @@
+"""One engine of a pipeline: blocks in, results out; how it is made, kept and made again. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow
+from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
+
+from cqels.engine.batch import Batch
+from cqels.engine.core import fingerprint
+from cqels.engine.engine import Engine
+from cqels.engine.merge import Merge
+from cqels.engine.snapshot import Aside
+from cqels.engine.standing import StandingQuery
+from cqels.io import Rejected, StreamSettings
+from cqels.model.errors import CqelsError
+from cqels.plan.algebra import Query
+from cqels.spark.blocks import unpack
+from cqels.store.dataset import Store
+from cqels.store.script import execute
+
+MOST_RESULTS = 1 << 17
+"""Results that travel in one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Static data on its way to the engines: N-Quads, here or in a file, and the names of all named graphs."""
+
+    quads: bytes = b""
+    file: str | None = None
+    """The name under which Spark knows a file with them."""
+    graphs: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(store: Store) -> Dataset:
+        """The dataset of a store."""
+        named = store.named_graphs()
+        quads = [
+            Quad(*triple, DefaultGraph() if graph is None else graph)
+            for graph in (None, *named)
+            for triple in store.triples(graph)
+        ]
+        return Dataset(serialize(quads, format=RdfFormat.N_QUADS) or b"", graphs=tuple(name.value for name in named))
+
+    def store(self) -> Store:
+        store = Store()
+        for name in self.graphs:  # an empty one too
+            store.create_graph(NamedNode(name))
+        store.add(parse(self._content(), RdfFormat.N_QUADS))
+        return store
+
+    def _content(self) -> bytes:
+        if self.file is None:
+            return self.quads
+        from pyspark.files import SparkFiles
+
+        return Path(SparkFiles.get(self.file)).read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What an instance runs: queries in the order of their registration, over streams in the order of their numbers.
+
+    A task of Spark gets it with every micro-batch, and needs most of it only to make an engine: so the queries are
+    bytes.  `bounded` are the streams that end: they are waited for, and when all have ended time goes on until `until`.
+    """
+
+    name: str
+    queries: dict[str, str]
+    """Their names, each with a fingerprint."""
+    plans: bytes
+    streams: tuple[StreamSettings, ...]
+    bounded: frozenset[int] = frozenset()
+    dataset: Dataset = field(default_factory=Dataset)
+    start: int = 0
+    until: int | None = None
+
+    @staticmethod
+    def of(name: str, queries: Sequence[Query], streams: Iterable[StreamSettings], **options: Any) -> Program:
+        """The program of some queries, all of which have names."""
+        plans = {query.name or "": query for query in queries}
+        prints = {name: fingerprint(query) for name, query in plans.items()}
+        return Program(name, prints, pickle.dumps(plans), tuple(streams), **options)
+
+    def query(self, name: str, print: str) -> Query:
+        """A query that was registered when it had this fingerprint."""
+        if name not in self.queries:
+            raise CqelsError(
+                f"query {name} is not registered any more", hint="register it as before, or begin with a new checkpoint"
+            )
+        if self.queries[name] != print:
+            raise CqelsError(
+                f"query {name} is another one than before",
+                hint="register it under another name, or begin with a new checkpoint",
+            )
+        plans: dict[str, Query] = pickle.loads(self.plans)
+        return plans[name]
+
+
+class Arrival(NamedTuple):
+    """A block of a stream and the sequence of the stream that it belongs to; or, with neither, the stream's end.
+
+    Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `plan`
+    for another (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
+    `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`: nothing is held back any more.
+    """
+
+    stream: int = -1
+    place: str = ""
+    block: bytes | None = None
+    command: str | None = None
+
+
+def registration(query: Query) -> str:
+    """The command to register a query, which has a name, while the pipeline runs."""
+    return json.dumps({"register": query.name, "plan": b64encode(pickle.dumps(query)).decode()})
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Some results of a query: how many it had sent before, how many these are, and an Arrow stream of them."""
+
+    query: str
+    number: int
+    count: int
+    payload: bytes
+
+
+@dataclass
+class Report:
+    """What an instance did in a micro-batch; for each query, the elements of its streams and its results."""
+
+    elements: int = 0
+    triples: int = 0
+    late: int = 0
+    seconds: float = 0.0
+    queries: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+class Instance:
+    """An engine, and all that was commanded to it."""
+
+    def __init__(self, program: Program, memory: Path | None = None, commands: Sequence[str] = ()) -> None:
+        """An engine to be restored or attached, of which all this had been commanded; or a new one.
+
+        `memory` is the file of the engine's arena.
+        """
+        self.program = program
+        self._late: list[Rejected] = []
+        store = program.dataset.store()
+        self._engine = Engine(store=store, start=program.start, memory=memory, reject=self._late.append)
+        self._merge = Merge(len(program.streams), program.bounded)
+        self._engine.hold(lambda: [self._merge.waiting().triples])
+        self._finished = False
+        self._sent: dict[str, int] = {}
+        self._dropped: list[StandingQuery] = []
+        self.commands = len(commands)
+        """How many commands have come so far."""
+        for each in program.streams:
+            self._engine.declare(each)
+        running: dict[str, dict[str, Any]] = {}
+        for command in map(json.loads, commands):
+            if "register" in command:
+                running[command["register"]] = command
+            elif "drop" in command:
+                del running[command["drop"]]
+            elif change := _change(command):
+                change(store)
+        for command in running.values():
+            self._register(command)
+
+    # ------------------------------------------------------------ a micro-batch
+
+    def advance(self, arrivals: Iterable[Arrival]) -> Report:
+        """Go on by what has arrived in a micro-batch: the streams in their order, commands in their places."""
+        began, late = perf_counter(), self._engine.late
+        report = Report()
+        for is_command, some in groupby(arrivals, key=lambda each: each.command is not None):
+            if is_command:
+                for each in some:
+                    self._obey(json.loads(each.command or ""))
+            else:
+                self._arrive(some, report)
+        self._finish()
+        report.late = self._engine.late - late
+        report.seconds = perf_counter() - began
+        return report
+
+    def _arrive(self, arrivals: Iterable[Arrival], report: Report) -> None:
+        dictionary = self._engine.dictionary
+        parts: dict[int, dict[str, list[Batch]]] = {}
+        ended = []
+        for each in arrivals:
+            if each.block is None:
+                ended.append(each.stream)
+            else:
+                places = parts.setdefault(each.stream, {})
+                places.setdefault(each.place, []).append(unpack(each.block, dictionary))
+        for stream, places in parts.items():
+            batch = _interleaved([Batch.concatenate(places[place]) for place in sorted(places)])
+            report.elements += len(batch)
+            report.triples += len(batch.triples) // 3
+            self._merge.add(stream, batch)
+        for stream in ended:
+            self._merge.end(stream)
+        due = self._merge.due()
+        if len(due):
+            self._engine.push_batch(due)
+        counts = np.bincount(due.streams, minlength=len(self.program.streams)).tolist()
+        for query in self._engine.queries:
+            read = sum(counts[each] for each in query.running.streams if each < len(counts))
+            told = report.queries.setdefault(query.name, {"in": 0, "out": 0})
+            told["in"] += read
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        self.commands += 1
+        if "register" in command:
+            self._register(command)
+        elif "drop" in command:
+            self._dropped.append(self._engine.query(command["drop"]))
+            self._engine.drop(command["drop"])
+        elif "heartbeat" in command:
+            stream = command.get("stream")
+            self._engine.heartbeat(command["heartbeat"], None if stream is None else self._engine.streams[stream])
+        elif "finish" in command:
+            self._engine.finish()
+        elif change := _change(command):
+            self._engine.update(change)
+
+    def _register(self, command: dict[str, Any]) -> None:
+        name = command["register"]
+        if "plan" in command:
+            query = pickle.loads(b64decode(command["plan"]))
+        else:
+            query = self.program.query(name, command["print"])
+        self._engine.register(query, declare=False)
+        self._sent.setdefault(name, 0)
+
+    def _finish(self) -> None:
+        """Once all streams have ended, nothing is held back any more."""
+        if self._finished or self._merge.awaited or len(self.program.bounded) < max(len(self.program.streams), 1):
+            return
+        self._finished = True
+        self._engine.finish()
+        if self.program.until is not None:
+            self._engine.heartbeat(self.program.until)
+
+    def taken(self) -> Iterator[Portion]:
+        """The results since the last time, query by query."""
+        dropped, self._dropped = self._dropped, []
+        for query in (*dropped, *self._engine.queries):
+            results = query.terms()
+            for at in range(0, results.num_rows, MOST_RESULTS):
+                part = results.slice(at, MOST_RESULTS)
+                before = self._sent[query.name]
+                self._sent[query.name] = before + part.num_rows
+                yield Portion(query.name, before, part.num_rows, _written(part))
+
+    def late(self) -> list[Rejected]:
+        """What was late since the last time."""
+        taken = list(self._late)
+        self._late.clear()
+        return taken
+
+    @property
+    def queries(self) -> list[str]:
+        """The names of the queries that run."""
+        return [query.name for query in self._engine.queries]
+
+    @property
+    def finished(self) -> bool:
+        """All streams have ended."""
+        return self._finished
+
+    @property
+    def watermark(self) -> int | None:
+        """The time that the queries have come to."""
+        return self._engine.time
+
+    @property
+    def held(self) -> int:
+        """Elements that wait for others."""
+        return len(self._merge.waiting()) + self._engine.held
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self._engine.arena.held
+
+    # ------------------------------------------------------------ state
+
+    def keep(self) -> None:
+        """Have all in the engine's memory, for whoever attaches it next."""
+        self._put_aside()
+        self._engine.keep()
+
+    def attach(self, memory: Path) -> None:
+        """Go on in the memory of an instance that was kept."""
+        self._engine.attach(memory)
+        self._take_up()
+
+    def saved(self) -> bytes:
+        """All it knows, to be restored from."""
+        self._put_aside()
+        data = self._engine.snapshot()
+        packed: bytes = pyarrow.compress(data, codec="zstd", asbytes=True)
+        return len(data).to_bytes(8, "little") + packed
+
+    def restore(self, saved: bytes) -> None:
+        """Be what was saved."""
+        size = int.from_bytes(saved[:8], "little")
+        self._engine.restore(pyarrow.decompress(saved[8:], decompressed_size=size, codec="zstd", asbytes=True))
+        self._take_up()
+
+    def repeat(self, log: Iterable[tuple[int, Arrival]]) -> None:
+        """Go on by what has arrived before, in numbered micro-batches; what that sends has been sent."""
+        for _, arrivals in groupby(log, key=lambda entry: entry[0]):
+            self.advance([arrival for _, arrival in arrivals])
+            dropped, self._dropped = self._dropped, []
+            for query in (*dropped, *self._engine.queries):
+                self._sent[query.name] += query.terms().num_rows
+        self._late.clear()
+
+    def _put_aside(self) -> None:
+        note = {"merge": self._merge.state(), "finished": self._finished, "sent": self._sent}
+        self._engine.aside = Aside(note, self._merge.waiting())
+
+    def _take_up(self) -> None:
+        aside, self._engine.aside = self._engine.aside, Aside()
+        self._merge.restore(aside.note["merge"], aside.elements)
+        self._finished = aside.note["finished"]
+        self._sent = dict(aside.note["sent"])
+        self._late.clear()
+
+
+def _change(command: dict[str, Any]) -> Callable[[Store], object] | None:
+    """The change of the dataset that a command is, if it is one."""
+    if "update" in command:
+        return lambda store: execute(store, command["update"])
+    if "add" in command or "remove" in command:
+        removed, added = (list(parse(command.get(key, ""), RdfFormat.N_QUADS)) for key in ("remove", "add"))
+        return lambda store: store.change(removed, added)
+    return None
+
+
+def _interleaved(sequences: Sequence[Batch]) -> Batch:
+    """The sequences of one stream merged by time."""
+    if len(sequences) == 1:
+        return sequences[0]
+    merge = Merge(len(sequences))
+    for number, each in enumerate(sequences):
+        merge.add(number, each)
+    return merge.due()
+
+
+def _written(results: pyarrow.RecordBatch) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    options = pyarrow.ipc.IpcWriteOptions(compression="lz4")
+    with pyarrow.ipc.new_stream(sink, results.schema, options=options) as writer:
+        writer.write_batch(results)
+    return bytes(sink.getvalue())

@@ -1,0 +1,164 @@
+"""A pipeline while it runs: micro-batches to sinks, and its end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Event, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from cqels.io import Rejected
+from cqels.model.errors import CqelsError, DataError
+from cqels.plan.algebra import Query
+from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
+from cqels.spark.sent import Sent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.streaming import StreamingQuery
+
+    from cqels.spark.metrics import Metrics
+    from cqels.spark.rejects import Rejects
+    from cqels.spark.sinks import Sink
+
+_OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*= hint: (.*))?")
+_TICK = 0.2
+"""Seconds between looks at whether a pipeline still runs."""
+
+
+class Run:
+    """One run of an application. `wait` for its end, or `stop` it; a checkpoint goes on from where it was."""
+
+    def __init__(
+        self,
+        queries: Sequence[Query],
+        checkpoint: Checkpoint,
+        manifest: Manifest,
+        sinks: Sequence[Sink],
+        rejects: Rejects | None,
+        metrics: Metrics | None,
+        *,
+        ends: bool,
+        paced: bool,
+        temporary: bool,
+    ) -> None:
+        self._queries = {query.name or "": query for query in queries}
+        self._checkpoint, self._manifest = checkpoint, manifest
+        self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
+        self._ends, self._paced, self._temporary = ends, paced, temporary
+        self._ended: set[int] = set()
+        self._all_ended, self._done = Event(), Event()
+        self._closed = False
+        self._query: StreamingQuery | None = None
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's own; None if there was nothing left to do."""
+        return self._query
+
+    def start(self, pipeline: Callable[[], DataFrame], trigger: str) -> None:
+        for sink in self._sinks:
+            sink.open(tuple(self._queries.values()), run=self._manifest.id)
+        if self._rejects is not None:
+            self._rejects.open(run=self._manifest.id)
+        if self._manifest.finished:
+            return
+        self._query = (
+            pipeline()
+            .writeStream.foreachBatch(self._deliver)
+            .queryName(f"cqels: {', '.join(self._queries)}"[:200])
+            .option("checkpointLocation", self._checkpoint.spark)
+            .trigger(processingTime=trigger)
+            .start()
+        )
+        if self._ends:
+            Thread(target=self._wait_for_all, daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end, which streams that do not end do not have; False if it has not come in that many seconds.
+
+        An error that ended the run is raised.
+        """
+        limit = None if timeout is None else monotonic() + timeout
+        while self._query is not None and self._query.isActive and not self._done.is_set():
+            if limit is not None and monotonic() >= limit:
+                return False
+            with suppress(Exception):  # what ended the query is told by `stop`
+                self._query.awaitTermination(_TICK)
+        self._manifest.finished |= self._done.is_set()
+        self.stop()
+        return True
+
+    def stop(self) -> None:
+        """End the run, whatever has been read."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._halt()
+        finally:
+            for sink in self._sinks:
+                sink.close()
+            if self._rejects is not None:
+                self._rejects.close()
+            if self._temporary:
+                shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
+            elif self._manifest.finished:
+                self._checkpoint.write(self._manifest)
+
+    def _halt(self) -> None:
+        if self._query is None:
+            return
+        self._query.stop()
+        if (error := self._query.exception()) is not None:
+            self._manifest.finished = False
+            raise _ours(error) from error
+
+    def _wait_for_all(self) -> None:
+        """Notice when all that there is has been read, and Spark has written down that it was."""
+        assert self._query is not None
+        with suppress(Exception):  # what ended the query is told there
+            while self._paced and not self._all_ended.wait(_TICK) and self._query.isActive:
+                pass
+            self._query.processAllAvailable()
+            self._done.set()
+
+    # ------------------------------------------------------------ a micro-batch
+
+    def _deliver(self, frame: DataFrame, batch: int) -> None:
+        began = monotonic()
+        rows = frame.collect()
+        sent = {}
+        for name, query in self._queries.items():
+            mine = sorted(
+                (row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number
+            )
+            if mine:
+                sent[name] = Sent.read(query, mine[0].number, [bytes(row.payload) for row in mine])
+        for sink in self._sinks:
+            sink.write(batch, sent)
+        if self._rejects is not None:
+            self._rejects.write(batch, [_rejected(row) for row in rows if row.kind in (REJECTED, LATE)])
+        reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
+        if self.metrics is not None:
+            self.metrics.add(batch, reports, monotonic() - began)
+        self._ended |= {report["instance"] for report in reports if report["ended"]}
+        if len(self._ended) == self._manifest.instances:
+            self._all_ended.set()
+
+
+def _rejected(row: Row) -> Rejected:
+    return Rejected(row.query or "", row.place or "", row.reason or "", row.text or "")
+
+
+def _ours(error: Any) -> Exception:
+    """The error of a user, if that is what is behind one of Spark."""
+    found = _OURS.search(str(error))
+    if found is None:
+        return error if isinstance(error, Exception) else CqelsError(str(error))
+    return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip(), hint=found[3])

@@ -1,0 +1,151 @@
+"""Metrics as others see them: the text format of Prometheus, a page that has it, and a line on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cqels.model.errors import CqelsError
+from cqels.model.time import SECOND
+from cqels.spark.metrics import QUANTILES, Histogram, Metrics, Totals, status_line
+
+if TYPE_CHECKING:
+    from rich.status import Status as Line
+
+_Sample: TypeAlias = tuple[str, Mapping[str, str], float]
+_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_COUNTERS = {
+    "elements": "elements that were read",
+    "triples": "triples that were read and some query can match, once for each engine",
+    "rejected": "lines and records that are no elements",
+    "late": "elements that came too late",
+    "rebuilt": "engines that were made again from their state",
+}
+_GAUGES = {
+    "batch": "the number of the last micro-batch",
+    "instances": "engines",
+    "held": "elements that wait for their time",
+    "state_bytes": "memory of all engines",
+    "log_bytes": "logs of all engines since their snapshots",
+    "store_bytes": "memory of Spark's state stores",
+    "engine_seconds": "time of the slowest engine in the last micro-batch",
+    "batch_seconds": "time from the beginning of the last micro-batch to its delivery",
+    "trigger_seconds": "time of the last micro-batch as Spark tells it, with all it writes down",
+    "input_rows_per_second": "rows that arrive, as Spark tells it",
+    "processed_rows_per_second": "rows that are processed, as Spark tells it",
+}
+
+
+def exposition(totals: Totals) -> str:
+    """The text format of Prometheus, version 0.0.4."""
+    return "".join(_families(totals))
+
+
+def _families(totals: Totals) -> Iterator[str]:
+    for name, told in _COUNTERS.items():
+        yield from _family(f"cqels_{name}_total", "counter", told, [("", {}, getattr(totals, name))])
+    for name, told in _GAUGES.items():
+        value = getattr(totals, name)
+        if value is not None:
+            yield from _family(f"cqels_{name}", "gauge", told, [("", {}, value)])
+    if totals.watermark is not None:
+        told = "all elements before this time have been read"
+        yield from _family("cqels_watermark_seconds", "gauge", told, [("", {}, totals.watermark / SECOND)])
+    if not totals.queries:
+        return
+    named = [({"query": name}, counts) for name, counts in totals.queries.items()]
+    told = "elements of a query's streams"
+    yield from _family("cqels_query_elements_total", "counter", told, [("", name, each.read) for name, each in named])
+    told = "results of a query"
+    yield from _family("cqels_results_total", "counter", told, [("", name, each.sent) for name, each in named])
+    told = "time from the trigger that read an element to the delivery of a result"
+    samples = [sample for name, each in named for sample in _summary(name, each.latency)]
+    yield from _family("cqels_latency_seconds", "summary", told, samples)
+
+
+def _summary(labels: Mapping[str, str], histogram: Histogram) -> Iterator[_Sample]:
+    for share in QUANTILES:
+        value = histogram.quantile(share)
+        yield "", {**labels, "quantile": str(share)}, float("nan") if value is None else value
+    yield "_sum", labels, histogram.total
+    yield "_count", labels, histogram.count
+
+
+def _family(name: str, kind: str, told: str, samples: Iterable[_Sample]) -> Iterator[str]:
+    yield f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
+    for suffix, labels, value in samples:
+        inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        shown = "NaN" if value != value else repr(value)
+        yield f"{name}{suffix}{{{inside}}} {shown}\n" if inside else f"{name}{suffix} {shown}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+class Endpoint:
+    """A page `/metrics` for Prometheus, in a thread of its own. It is for those on this machine, unless told."""
+
+    def __init__(self, metrics: Metrics, port: int, host: str = "127.0.0.1") -> None:
+        """With port 0, `port` is one that was free."""
+
+        class Page(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] != "/metrics":
+                    self.send_error(404)
+                    return
+                body = metrics.prometheus().encode()
+                self.send_response(200)
+                self.send_header("Content-Type", _TYPE)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Page)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CqelsError(f"metrics cannot be shown at {host}:{port}: {reason}") from None
+        self.port: int = self._server.server_address[1]
+        self._thread = Thread(target=self._server.serve_forever, name="cqels metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Status:
+    """A line on standard error that says what the pipeline does; nothing where that is no terminal."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._line: Line | None = None
+
+    def __enter__(self) -> Status:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.status import Status as Line
+
+            self._line = Line("starting …", console=Console(stderr=True))
+            self._line.start()
+            self._metrics.watchers.append(self._show)
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._line is not None:
+            self._metrics.watchers.remove(self._show)
+            self._line.stop()
+            self._line = None
+
+    def _show(self, metrics: Metrics) -> None:
+        if self._line is not None:
+            self._line.update(status_line(metrics))

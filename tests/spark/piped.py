@@ -1,0 +1,244 @@
+"""The stages of a pipeline on Spark without Spark, behind the face of the reference: the same scenarios run on both."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+from pyoxigraph import DefaultGraph, Quad, RdfFormat, serialize
+
+from cqels.io import Element, Rejected, Result, StreamSettings
+from cqels.model.errors import CqelsError, QueryError
+from cqels.plan.algebra import Query
+from cqels.spark import evaluate
+from cqels.spark.evaluate import Evaluation
+from cqels.spark.instance import Dataset, Program
+from cqels.spark.packing import Packer
+from cqels.spark.rows import COMMAND, LATE, RESULTS
+from cqels.spark.sent import Sent
+from cqels.spark.wanted import ANYTHING, Wanted, wanted
+from cqels.store.dataset import Store
+
+Kept = dict[str, Any]
+
+
+class Handle:
+    """State as Spark keeps it: what was written is there in the next batch, if this one is committed."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def getValueState(self, name: str, schema: str) -> Any:  # noqa: N802
+        kept = self._kept
+        return SimpleNamespace(get=lambda: kept.get(name), update=lambda value: kept.__setitem__(name, value))
+
+    def getListState(self, name: str, schema: str) -> Any:  # noqa: N802
+        kept = self._kept
+        return SimpleNamespace(
+            get=lambda: iter(kept.get(name, [])),
+            put=lambda values: kept.__setitem__(name, list(values)),
+            appendList=lambda values: kept.setdefault(name, []).extend(values),
+            clear=lambda: kept.pop(name, None),
+        )
+
+
+@dataclass
+class Asked:
+    """A query in the pipeline, and what it has sent."""
+
+    query: Query
+    sent: list[Result] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.query.name or ""
+
+    def take(self) -> list[Result]:
+        taken, self.sent = self.sent, []
+        return taken
+
+
+class Piped:
+    """Gives elements to the stateful operator in micro-batches, as Spark does.
+
+    A micro-batch has at most `size` elements; `lose` is asked before each one whether the process of the engine is
+    lost (`process`), or its memory too (`memory`), or whether the batch is done in vain first (`batch`).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        streams: Sequence[StreamSettings],
+        *,
+        start: int = 0,
+        reject: Callable[[Rejected], None] = lambda rejected: None,
+        size: int = 1,
+        lose: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._folder = Path(mkdtemp(prefix="cqels-test-"))
+        weakref.finalize(self, _gone, self._folder)
+        self._store, self._dataset = store, Dataset.of(store)
+        self._streams, self._start, self._reject = tuple(streams), start, reject
+        self._numbers = {each.iri: number for number, each in enumerate(streams)}
+        self._size, self._lose = size, lose
+        self._kept: Kept = {}
+        self._waiting: list[Element] = []
+        self._queries: dict[str, Asked] = {}
+        self._count = 0
+
+    # ------------------------------------------------------------ the face
+
+    def register(self, query: Query) -> Asked:
+        self._flush()
+        self._count += 1
+        asked = Asked(query if query.name else replace(query, name=f"query-{self._count}"))
+        if asked.name in self._queries:
+            hint = "drop it first, or register the query under another name"
+            raise QueryError(f"there is a query {asked.name} already", hint=hint)
+        self._queries[asked.name] = asked
+        try:
+            self._batch([])
+        except CqelsError:
+            del self._queries[asked.name]
+            raise
+        return asked
+
+    def push(self, element: Element) -> None:
+        latest = max(((each.time, self._numbers[each.stream]) for each in self._waiting), default=None)
+        if latest is not None and (element.time, self._numbers[element.stream]) < latest:
+            self._flush()  # streams that come together are merged by time
+        self._waiting.append(element)
+        if len(self._waiting) >= self._size:
+            self._flush()
+
+    def heartbeat(self, time: int, stream: str | None = None) -> None:
+        self._command({"heartbeat": time} if stream is None else {"heartbeat": time, "stream": self._numbers[stream]})
+
+    def update(self, change: Callable[[Store], object]) -> None:
+        text = getattr(getattr(change, "__self__", None), "text", "")
+        if text:
+            self._command({"update": text})
+            return
+        before = set(_quads(self._store))
+        change(self._store)
+        after = set(_quads(self._store))
+        written = {"remove": before - after, "add": after - before}
+        self._command(
+            {key: (serialize(quads, format=RdfFormat.N_QUADS) or b"").decode() for key, quads in written.items()}
+        )
+
+    def drop(self, query: Asked | str) -> None:
+        name = query if isinstance(query, str) else query.name
+        if isinstance(query, Asked) and self._queries.get(name) is not query:
+            raise CqelsError(f"query {name} has been dropped already")
+        self._command({"drop": name}, without=name)
+
+    def query(self, name: str) -> Asked:
+        return self._queries[name]
+
+    def snapshotted(self) -> Piped:
+        """The same, after all processes have been lost."""
+        self._flush()
+        self._forget(memory=True)
+        return self
+
+    def finish(self) -> None:
+        self._command({"finish": True})
+
+    # ------------------------------------------------------------ Spark's part
+
+    def _command(self, command: dict[str, Any], without: str | None = None) -> None:
+        self._flush()
+        row = SimpleNamespace(
+            kind=COMMAND, stream=-1, place="", position=0, number=0, block=None, reason=None, text=json.dumps(command)
+        )
+        self._batch([row], without)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        elements, self._waiting = self._waiting, []
+        rows: list[Any] = []
+        for iri, number in self._numbers.items():
+            packer = Packer(number, (self._wanted(iri),))
+            for place, each in enumerate(each for each in elements if each.stream == iri):
+                batch = packer.intake.triples(number, each.time, each.triples)
+                rows += [SimpleNamespace(**_whole(row)) for row in packer.blocks(batch, "", place, 0)]
+        self._batch(rows[::-1])
+
+    def _wanted(self, stream: str) -> Wanted:
+        """What travels: all of it where elements are held back, since a query may come before they are let in."""
+        if any(each.lateness or each.idle for each in self._streams):
+            return Wanted(frozenset({ANYTHING}))
+        return wanted([each.query for each in self._queries.values()], stream)
+
+    def _batch(self, rows: list[Any], without: str | None = None) -> None:
+        lost = self._lose()
+        if lost == "batch":
+            self._attempt(copy.deepcopy(self._kept), rows, without)
+        elif lost:
+            self._forget(memory=lost == "memory")
+        kept = copy.deepcopy(self._kept)
+        made = self._attempt(kept, rows, without)
+        self._kept = kept
+        for row in made:
+            if row.kind == LATE:
+                self._reject(Rejected("", row.place, row.reason, row.text))
+            elif row.kind == RESULTS:
+                asked = self._queries[row.query]
+                asked.sent += Sent.read(asked.query, row.number, [row.payload]).results()
+        if without is not None:
+            del self._queries[without]
+
+    def _attempt(self, kept: Kept, rows: list[Any], without: str | None) -> list[Any]:
+        """One task of Spark."""
+        program = Program.of(
+            "test",
+            [each.query for name, each in self._queries.items()],
+            self._streams,
+            dataset=self._dataset,
+            start=self._start,
+        )
+        evaluation = Evaluation({7: program}, str(self._folder))
+        evaluation.init(Handle(kept))  # type: ignore[arg-type]
+        made = list(evaluation.handleInputRows((7,), iter(rows), None))  # type: ignore[arg-type]
+        evaluation.close()
+        return made
+
+    def _forget(self, *, memory: bool) -> None:
+        _forget_processes(self._folder)
+        if memory:
+            for file in self._folder.iterdir():
+                file.unlink()
+
+
+def _gone(folder: Path) -> None:
+    _forget_processes(folder)
+    shutil.rmtree(folder)
+
+
+def _forget_processes(folder: Path) -> None:
+    for place in [place for place in evaluate._ALIVE if place.folder == folder]:
+        del evaluate._ALIVE[place]
+
+
+def _quads(store: Store) -> Iterator[Quad]:
+    for graph in (None, *store.named_graphs()):
+        for triple in store.triples(graph):
+            yield Quad(*triple, DefaultGraph() if graph is None else graph)
+
+
+def _written(quads: set[Quad]) -> str:
+    return (serialize(quads, format=RdfFormat.N_QUADS) or b"").decode()
+
+
+def _whole(row: dict[str, Any]) -> dict[str, Any]:
+    return {"block": None, "reason": None, "text": None, **row}

@@ -1,0 +1,62 @@
+"""The stages of a pipeline, without Spark: what is lost, repeated or cut into batches changes no result."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
+
+from cqels.spark import evaluate
+
+from ..cases import DIRECTORY, read_case, shown, spaced
+from ..properties.test_engine import COMPANY, FEATURES, ORDERED
+from ..random_orders import ordered_scenarios
+from ..random_queries import scenarios
+from ..random_shapes import shapes
+from ..scenarios import Scenario, run
+from ..test_cases import FILES, play
+from .piped import Piped
+
+MANY = int(os.environ.get("FUZZ_EXAMPLES", "2000"))
+SIZES = [pytest.param(25, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
+LOSSES = ("", "", "", "process", "memory", "batch")
+
+
+@pytest.fixture(autouse=True)
+def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots are taken after a few batches."""
+    monkeypatch.setattr(evaluate, "LEAST_LOG", 600)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DIRECTORY).with_suffix("")))
+def test_case(path: Path) -> None:
+    case = read_case(path)
+    lines = shown(case, play(case, Piped))
+    found = {name: spaced(rows) for name, rows in lines.items() if rows}
+    assert found == {name: spaced(rows) for name, rows in case.expected.items() if rows}
+
+
+@pytest.mark.parametrize("examples", SIZES)
+@pytest.mark.parametrize(
+    "made",
+    [scenarios(COMPANY, beside=2), scenarios(FEATURES), shapes(FEATURES), ordered_scenarios(ORDERED)],
+    ids=["company", "any", "shapes", "ordered"],
+)
+def test_the_pipeline_agrees_with_the_reference(made: st.SearchStrategy[Scenario], examples: int) -> None:
+    """pipeline(s) = reference(s), whatever is lost on the way and however large the micro-batches are."""
+
+    @settings(max_examples=examples)
+    @given(made, st.integers(1, 6), st.integers())
+    def law(scenario: Scenario, size: int, seed: int) -> None:
+        random = Random(seed)
+        found = run(scenario, engine=Piped, size=size, lose=lambda: random.choice(LOSSES))
+        assert found == run(scenario)
+
+    law()

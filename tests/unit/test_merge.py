@@ -1,0 +1,81 @@
+"""Streams merged by time: the order does not depend on the pieces that they come in."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from random import Random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cqels.engine.batch import Batch
+from cqels.engine.merge import Merge, merged
+
+Streams = list[list[int]]
+TIMES = st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=3)
+
+
+def batch(stream: int, times: list[int], first: int = 0) -> Batch:
+    """Elements without triples but for one, whose number tells them apart."""
+    return Batch.of([(time, stream, [(first + place,) * 3]) for place, time in enumerate(times)])
+
+
+def rows(*batches: Batch) -> list[tuple[int, int, int]]:
+    return [(time, stream, triples[0][0]) for each in batches for time, stream, triples in each.rows()]
+
+
+def expected(streams: Streams) -> list[tuple[int, int, int]]:
+    keyed = [
+        (key, stream, place, time)
+        for stream, times in enumerate(streams)
+        for place, (time, key) in enumerate(zip(times, accumulate(times, max), strict=True))
+    ]
+    return [(time, stream, place) for _, stream, place, time in sorted(keyed)]
+
+
+@given(TIMES, st.integers())
+def test_pieces_do_not_matter(streams: Streams, seed: int) -> None:
+    random = Random(seed)
+    merge = Merge(len(streams), range(len(streams)))
+    done = [0] * len(streams)
+    found = []
+    while merge.awaited:
+        number = random.choice(sorted(merge.awaited))
+        size = random.randint(0, 3)
+        if done[number] == len(streams[number]):
+            merge.end(number)
+        merge.add(number, batch(number, streams[number][done[number] : done[number] + size], done[number]))
+        done[number] = min(done[number] + size, len(streams[number]))
+        found += rows(merge.due())
+        if random.random() < 0.5:
+            state, waiting = json.loads(json.dumps(merge.state())), merge.waiting()
+            merge = Merge(len(streams))
+            merge.restore(state, waiting)
+    found += rows(merge.due())
+    assert found == expected(streams)
+    assert not len(merge.waiting())
+
+
+@given(TIMES, st.integers(1, 3))
+def test_iterators(streams: Streams, size: int) -> None:
+    parts = [
+        iter([batch(number, times[at : at + size], at) for at in range(0, len(times), size)])
+        for number, times in enumerate(streams)
+    ]
+    assert rows(*merged(parts)) == expected(streams)
+
+
+def test_a_stream_that_is_not_awaited_holds_nothing_back() -> None:
+    merge = Merge(2, [0])
+    merge.add(0, batch(0, [1, 4]))
+    merge.add(1, batch(1, [2, 4, 5]))
+    assert rows(merge.due()) == [(1, 0, 0), (2, 1, 0), (4, 0, 1)]
+    merge.end(0)
+    assert rows(merge.due()) == [(4, 1, 1), (5, 1, 2)]
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert not len(Merge(0).due())
+    assert np.array_equal(Merge(2).waiting().times, [])
