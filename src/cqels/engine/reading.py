@@ -38,7 +38,7 @@ def file_batches(
     intake: Intake,
     reject: Callable[[Rejected], None],
 ) -> Iterator[Batch]:
-    """The elements of one file of a stream."""
+    """The elements of one file of a stream; a batch may be empty, where lines were rejected."""
     kind = line_kind(declaration, path) if format_of(declaration, path) == "ntriples" else None
     if kind == "timed" and declaration.element in (None, "line"):
 
@@ -69,7 +69,8 @@ def line_batches(
 ) -> Iterator[Batch]:
     """Lines that end with their times, from `start`, where the file stands; those that begin in the next `size` bytes.
 
-    What is no such line goes to `reject`: its number from 0, the reason, the line.
+    A chunk of lines is a batch, empty if there is no element in it.  What is no such line goes to `reject`: its number
+    from 0, the reason, the line.
     """
     scope = blank_scope(declaration, path)
     done = 0
@@ -80,8 +81,7 @@ def line_batches(
 
         batch, _, lines = intake.lines(stream, data, unit=declaration.unit, scope=scope, reject=malformed)
         done += lines
-        if len(batch):
-            yield batch
+        yield batch
 
 
 def _chunks(file: IO[bytes], *, start: int = 0, size: int | None = None) -> Iterator[bytes]:

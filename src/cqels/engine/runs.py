@@ -50,8 +50,7 @@ def run_batches(
             return
         batch, read, lines = found
         held, line = text[read:], line + lines
-        if len(batch):
-            yield batch
+        yield batch
 
 
 def _one_by_one(
