@@ -168,7 +168,7 @@ class App:
         """The rows of the pipeline of one query: results, and what was rejected or late (`cqels.spark.rows`)."""
         together = placed(self.queries, 1 + len(self._queries))
         linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
-        return self._pipeline({each.name or "": 0 for each in linked}, 1, None)
+        return self._pipeline(uuid4().hex, {each.name or "": 0 for each in linked}, 1, None)
 
     # ------------------------------------------------------------ running
 
@@ -204,7 +204,7 @@ class App:
             paced=self._speed is not None,
             temporary=self._checkpoint is None,
         )
-        run.start(lambda: self._pipeline(manifest.placed, manifest.instances, folder / "files"), trigger)
+        run.start(lambda: self._pipeline(run.name, manifest.placed, manifest.instances, folder / "files"), trigger)
         return run
 
     def _manifest(self, checkpoint: Checkpoint) -> Manifest:
@@ -243,7 +243,7 @@ class App:
             number for number, each in enumerate(self._streams.values()) if each.files is not None and not self._follow
         )
 
-    def _pipeline(self, where: Mapping[str, int], instances: int, folder: Path | None) -> DataFrame:
+    def _pipeline(self, name: str, where: Mapping[str, int], instances: int, folder: Path | None) -> DataFrame:
         from pyspark.sql import functions
 
         from cqels.spark.evaluate import Evaluation
@@ -256,7 +256,6 @@ class App:
         wants = {iri: tuple(wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
         dataset = self._dataset()
-        name = uuid4().hex
         programs = {
             key: Program.of(
                 name,

@@ -7,9 +7,13 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.files import SparkFiles
 
 from cqels.io import Rejected
 from cqels.model.errors import CqelsError, DataError
@@ -55,6 +59,8 @@ class Run:
         self._all_ended, self._done = Event(), Event()
         self._closed = False
         self._query: StreamingQuery | None = None
+        self.name = uuid4().hex
+        """What the engines of this run are known by."""
         self._unheard: Callable[[], None] = lambda: None
 
     @property
@@ -121,6 +127,9 @@ class Run:
         if self._query is None:
             return
         self._query.stop()
+        with suppress(OSError):  # engines on other machines go with their executors
+            for memory in Path(SparkFiles.getRootDirectory()).glob(f"{self.name}-*"):
+                memory.unlink(missing_ok=True)
         if (error := self._query.exception()) is not None:
             self._manifest.finished = False
             raise _ours(error) from error
@@ -139,13 +148,13 @@ class Run:
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
-        sent = {}
-        for name, query in self._queries.items():
-            mine = sorted(
-                (row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number
-            )
-            if mine:
-                sent[name] = Sent.read(query, mine[0].number, [bytes(row.payload) for row in mine])
+        found: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
+            found.setdefault(row.query, []).append(row)
+        sent = {
+            name: Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
+            for name, mine in found.items()
+        }
         for sink in self._sinks:
             sink.write(batch, sent)
         if self._rejects is not None:
