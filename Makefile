@@ -31,7 +31,7 @@ unit: setup  ## the tests alone
 fuzz: setup  ## long random comparison of the evaluators (minutes)
 	$(BIN)/pytest -n $(WORKERS) -m fuzz
 
-cluster: setup  ## the tests on a Spark cluster of processes on this machine (a minute)
+cluster: setup  ## Spark as a cluster of processes on this machine, and killed applications (minutes)
 	$(BIN)/pytest -m cluster
 
 kafka: setup  ## streams from a Kafka broker, whose jars are fetched (a minute)
