@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -158,7 +158,7 @@ class Run:
         for sink in self._sinks:
             sink.write(batch, sent)
         if self._rejects is not None:
-            self._rejects.write(batch, [_rejected(row) for row in rows if row.kind in (REJECTED, LATE)])
+            self._rejects.write(batch, rejected_in(rows))
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
@@ -167,8 +167,17 @@ class Run:
             self._all_ended.set()
 
 
-def _rejected(row: Row) -> Rejected:
-    return Rejected(row.query or "", row.place or "", row.reason or "", row.text or "")
+def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
+    """What is malformed, and what is late: of that every engine tells, and the words of one are enough."""
+    found: list[Row] = []
+    late: dict[tuple[str, str], dict[int, list[Row]]] = {}
+    for row in rows:
+        if row.kind == REJECTED:
+            found.append(row)
+        elif row.kind == LATE:
+            late.setdefault((row.place, row.reason), {}).setdefault(row.instance, []).append(row)
+    found += [row for told in late.values() for row in max(told.values(), key=len)]
+    return [Rejected(row.query or "", row.place or "", row.reason or "", row.text or "") for row in found]
 
 
 def _ours(error: Any) -> Exception:
