@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit fuzz cluster bench rewrite clean
+.PHONY: help setup test lint unit fuzz cluster chaos bench rewrite clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ fuzz: setup  ## long random comparison of the evaluators (minutes)
 
 cluster: setup  ## the tests on a Spark cluster of processes on this machine (a minute)
 	$(BIN)/pytest -m cluster
+
+chaos: setup  ## kill the processes of a job on Spark, 20 times each kind, and compare its files (many minutes)
+	$(BIN)/python tests/spark/chaos.py
 
 bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)
 	$(BIN)/python bench/bars.py

@@ -99,25 +99,39 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
 
 
 def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    """Stopped after some batches and started again, with one more query: nothing twice, nothing lost."""
+    """Stopped after some batches and started again, with one more query: nothing twice, nothing lost.
+
+    The session asks for another number of partitions by then; the state stays where it is.
+    """
     memory = Memory()
-    first = made(spark, data, {"join": JOIN}, checkpoint=tmp_path / "c", batch_bytes=20_000).run(memory)
-    while not memory.results("join"):
+    queries = {"join": JOIN, "count": COUNT}
+    first = made(spark, data, queries, checkpoint=tmp_path / "c", batch_bytes=20_000).run(memory)
+    while not (memory.results("join") and memory.results("count")):
         assert not first.wait(0.1)
     first.stop()
     known = len(memory.results("join"))
-    again = made(spark, data, {"join": JOIN, "count": COUNT}, checkpoint=tmp_path / "c", batch_bytes=40_000)
-    assert again.run(memory).wait(120)
-    assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
+    more = {**queries, "http://ex.org/made": MADE}
+    spark.conf.set("spark.sql.shuffle.partitions", 3)
+    try:
+        again = made(spark, data, more, checkpoint=tmp_path / "c", batch_bytes=40_000)
+        assert again.run(memory).wait(120)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)
+    assert {name: memory.results(name) for name in queries} == embedded(data, queries)
     assert known < len(memory.results("join"))
-    assert memory.results("count")
-    nothing = made(spark, data, {"join": JOIN, "count": COUNT}, checkpoint=tmp_path / "c").run(Memory())
+    assert memory.results("http://ex.org/made")
+    nothing = made(spark, data, more, checkpoint=tmp_path / "c").run(Memory())
     assert nothing.wait(5)
 
     with pytest.raises(CqelsError, match="query count has changed"):
-        made(spark, data, {"join": JOIN, "count": COUNT + " LIMIT 1"}, checkpoint=tmp_path / "c").run(Memory())
+        made(spark, data, {**more, "count": COUNT + " LIMIT 1"}, checkpoint=tmp_path / "c").run(Memory())
     with pytest.raises(CqelsError, match="there is no query join any more"):
         made(spark, data, {"count": COUNT}, checkpoint=tmp_path / "c").run(Memory())
+    changed = made(spark, data, more, checkpoint=tmp_path / "c")
+    (tmp_path / "more.ttl").write_text("<http://ex.org/s1> <http://ex.org/in> <http://ex.org/r7> .")
+    changed.load(tmp_path / "more.ttl")
+    with pytest.raises(CqelsError, match="the static data has changed"):
+        changed.run(Memory())
 
 
 def test_a_data_frame_of_results(spark: SparkSession, data: Path, tmp_path: Path) -> None:

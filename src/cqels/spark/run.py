@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,8 @@ class Run:
         self._ends, self._paced, self._temporary = ends, paced, temporary
         self._ended: set[int] = set()
         self._all_ended, self._done = Event(), Event()
+        if manifest.ended:
+            self._all_ended.set()
         self._closed = False
         self._query: StreamingQuery | None = None
 
@@ -143,13 +146,30 @@ class Run:
         for sink in self._sinks:
             sink.write(batch, sent)
         if self._rejects is not None:
-            self._rejects.write(batch, [_rejected(row) for row in rows if row.kind in (REJECTED, LATE)])
+            self._rejects.write(batch, rejected_of(rows))
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
         self._ended |= {report["instance"] for report in reports if report["ended"]}
-        if len(self._ended) == self._manifest.instances:
+        if len(self._ended) == self._manifest.instances and not self._all_ended.is_set():
+            self._manifest.ended = True  # a later run has no micro-batch that says so, if this one is killed now
+            self._checkpoint.write(self._manifest)
             self._all_ended.set()
+
+
+def rejected_of(rows: Sequence[Row]) -> list[Rejected]:
+    """What a micro-batch rejected, each once.
+
+    Every element goes to all engines, so each of them tells that it was late, with the triples that its queries want:
+    the one is taken that tells most.
+    """
+    late: dict[int, list[Row]] = {}
+    for row in rows:
+        if row.kind == LATE:
+            late.setdefault(row.instance, []).append(row)
+    told = zip_longest(*late.values())
+    most = [max((row for row in same if row is not None), key=lambda row: len(row.text or "")) for same in told]
+    return [_rejected(row) for row in (*(row for row in rows if row.kind == REJECTED), *most)]
 
 
 def _rejected(row: Row) -> Rejected:
