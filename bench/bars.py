@@ -333,14 +333,14 @@ def page(bars: list[Bar]) -> str:
     return "\n".join(lines)
 
 
-def write(bars: list[Bar], path: Path) -> None:
+def write(bars: list[Bar], path: Path, marks: tuple[str, str] = MARKS) -> None:
     """Put the table between the marks of a page."""
     text = path.read_text()
-    begin, rest = text.partition(MARKS[0])[::2]
-    end = rest.partition(MARKS[1])[2]
-    if not rest or MARKS[1] not in rest:
-        raise SystemExit(f"error: {path} has no place for the table\n  = hint: put {MARKS[0]} and {MARKS[1]} there")
-    path.write_text(f"{begin}{MARKS[0]}\n{page(bars)}\n{MARKS[1]}{end}")
+    begin, rest = text.partition(marks[0])[::2]
+    end = rest.partition(marks[1])[2]
+    if not rest or marks[1] not in rest:
+        raise SystemExit(f"error: {path} has no place for the table\n  = hint: put {marks[0]} and {marks[1]} there")
+    path.write_text(f"{begin}{marks[0]}\n{page(bars)}\n{marks[1]}{end}")
     CONSOLE.print(f"wrote {path}")
 
 

@@ -127,9 +127,9 @@ class Piped:
         if text:
             self._command({"update": text})
             return
-        before = set(_quads(self._store))
+        before = set(quads_of(self._store))
         change(self._store)
-        after = set(_quads(self._store))
+        after = set(quads_of(self._store))
         written = {"remove": before - after, "add": after - before}
         self._command(
             {key: (serialize(quads, format=RdfFormat.N_QUADS) or b"").decode() for key, quads in written.items()}
@@ -230,7 +230,7 @@ def _forget_processes(folder: Path) -> None:
         del evaluate._ALIVE[place]
 
 
-def _quads(store: Store) -> Iterator[Quad]:
+def quads_of(store: Store) -> Iterator[Quad]:
     for graph in (None, *store.named_graphs()):
         for triple in store.triples(graph):
             yield Quad(*triple, DefaultGraph() if graph is None else graph)

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -29,17 +28,20 @@ import pyspark
 
 from cqels.spark import App, start, stop
 from cqels.spark.java import find_java
-from cqels.spark.lift import ntriples
-from cqels.spark.sources import whole_files
+from cqels.spark.metrics import Metrics
+from cqels.spark.sinks import Files
 
 pytestmark = pytest.mark.cluster
 
 OBS = "http://ex.org/obs"
-QUERY = f"""
-    PREFIX : <http://ex.org/>
-    SELECT ?room (COUNT(*) AS ?n) WHERE {{
-      STREAM <{OBS}> [RANGE 3s] {{ ?s :temp ?t }} ?s :in ?room FILTER(?t > 30)
-    }} GROUP BY ?room"""
+QUERIES = {
+    "hot": f"""
+        PREFIX : <http://ex.org/>
+        SELECT ?room (COUNT(*) AS ?n) WHERE {{
+          STREAM <{OBS}> [RANGE 3s] {{ ?s :temp ?t }} ?s :in ?room FILTER(?t > 30)
+        }} GROUP BY ?room""",
+    "all": f"PREFIX : <http://ex.org/> SELECT ?s ?t WHERE {{ STREAM <{OBS}> [RANGE 2s SLIDE 1s] {{ ?s :temp ?t }} }}",
+}
 PATIENCE = 90.0
 """Seconds that a step may take on a busy machine."""
 
@@ -132,50 +134,50 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             now += draw.choice([0, 0, 20, 150])
             value = f'"{draw.randrange(20, 40)}"^^<http://www.w3.org/2001/XMLSchema#integer>'
             texts.append(f"<http://ex.org/s{draw.randrange(12)}> <http://ex.org/temp> {value} {now} .\n")
-        path = folder / "obs" / f"{number}.nt"
-        path.write_text("".join(texts))
-        os.utime(path, (1000 + number, 1000 + number))  # Spark reads the oldest file first
+        (folder / "obs" / f"{number}.nt").write_text("".join(texts))
     return folder
 
 
-def sent(files: Path, folder: Path, master: str, settings: dict[str, str]) -> tuple[list[dict[str, Any]], set[str]]:
-    """All that the query sends, read from the files it is written to; and where tasks have the package from."""
+def written(files: Path, folder: Path, master: str, settings: dict[str, str]) -> tuple[dict[str, bytes], set[str]]:
+    """The files that two queries write, each in an engine of its own; and where tasks have the package from."""
 
     def origin(number: int) -> str:
         import cqels
 
         return cqels.__file__
 
+    metrics = Metrics()
     spark = start(master=master, partitions=2, settings=settings)
     try:
         origins = set(spark.sparkContext.parallelize(range(8), 4).map(origin).collect())
-        app = App(spark)
-        app.stream(OBS, whole_files(spark, str(files / "obs"), most=1), lift=ntriples())
+        app = App(spark, checkpoint=folder / "checkpoint", instances=2, batch_bytes=1 << 12)
+        app.files(f"<{OBS}>={files}/obs/*.nt")
         app.load(files / "rooms.ttl")
-        writing = app.register(QUERY, emit="changes").writeStream.format("json")
-        writing = writing.option("checkpointLocation", str(folder / "checkpoint"))
-        query = writing.trigger(availableNow=True).start(str(folder / "out"))
+        for name, query in QUERIES.items():
+            app.add(query, name=name, emit="changes")
+        run = app.run(Files(folder / "results", "csv"), metrics=metrics)
         try:
-            assert query.awaitTermination(PATIENCE)
+            assert run.wait(PATIENCE)
         finally:
-            query.stop()
-        assert query.exception() is None
+            run.stop()
     finally:
         stop(spark)
-    lines = [line for path in (folder / "out").glob("*.json") for line in path.read_text().splitlines()]
-    return sorted(map(json.loads, lines), key=lambda row: json.dumps(row, sort_keys=True)), origins
+    totals = metrics.totals
+    assert (totals.instances, totals.elements, totals.ended) == (2, 180, True)
+    assert totals.store_bytes is not None
+    return {path.name: path.read_bytes() for path in (folder / "results").glob("*.csv")}, origins
 
 
 def test_a_cluster_gives_what_one_process_gives(cluster: Cluster, files: Path, tmp_path: Path) -> None:
-    expected, here = sent(files, tmp_path / "local", "local[2]", {})
-    assert len(expected) > 20
+    expected, here = written(files, tmp_path / "local", "local[2]", {})
+    assert {name: data.count(b"\n") > 20 for name, data in expected.items()} == {"hot.csv": True, "all.csv": True}
     settings = {
         "spark.submit.pyFiles": str(cluster.package),
         "spark.executor.memory": "600m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    found, brought = sent(files, tmp_path / "cluster", cluster.master, settings)
+    found, brought = written(files, tmp_path / "cluster", cluster.master, settings)
     assert found == expected
     assert brought
     assert not brought & here

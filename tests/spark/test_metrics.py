@@ -88,6 +88,8 @@ def test_reports_of_engines_are_folded() -> None:
     assert metrics.elements_per_second == 1000
     metrics.add(1, [report(0, 3000, {"hot": 30})], 0.25)
     assert totals.elements == 4000
+    metrics.add(2, [report(1, 5, {}, ended=True, state_bytes=1)], 0.25)  # the other engine has nothing to say
+    assert (totals.instances, totals.state_bytes, totals.ended) == (2, 7_000_001, False)
 
 
 def test_a_status_line() -> None:

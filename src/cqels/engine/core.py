@@ -76,6 +76,11 @@ class Running:
     def fingerprint(self) -> str:
         return fingerprint(self.query)
 
+    @property
+    def has_sent(self) -> bool:
+        """There is something to take, or may be."""
+        return bool(self.raw or self.ready)
+
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
         if not self.raw:

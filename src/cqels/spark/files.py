@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
 
-BATCH_BYTES = 32 << 20
-"""Bytes of all files together that a micro-batch has, where nothing else is asked for."""
+BATCH_BYTES = 128 << 20
+"""Bytes of all files together that a micro-batch has at most, where nothing else is asked for."""
+FIRST_BYTES = 4 << 20
+"""Bytes of the first one: results come soon, and each that follows may be as large as all before it."""
 LEAST_TASK = 1 << 20
 """Bytes below which it does not pay to have one more task."""
 BLOCK_SIZE = 1 << 17
@@ -198,8 +200,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._closed and time.monotonic() > self._looked + LOOK:
             self._look()
         places = _places(start)
-        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        end = self._forward(places, size)
+        end = self._forward(places, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
         if self._pace is not None:
             end = self._pace.due(self._listed(), places, end)
         return _offset(end)
@@ -239,6 +240,8 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = {number: catalog.size(number, place) for number, place in start.items()}
         sizes = {number: catalog.size(number) for number in start}
         left = sum(sizes.values()) - sum(done.values())
+        if size is not None:
+            size = min(size, max(sum(done.values()), FIRST_BYTES))
         if size is None or size >= left:
             return {number: catalog.forward(number, place, sizes[number]) for number, place in start.items()}
         if self._settings.follow:

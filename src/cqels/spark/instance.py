@@ -277,6 +277,8 @@ class Instance:
         """The results since the last time, query by query."""
         dropped, self._dropped = self._dropped, []
         for query in (*dropped, *self._engine.queries):
+            if not query.running.has_sent:
+                continue
             results = query.terms()
             for at in range(0, results.num_rows, MOST_RESULTS):
                 part = results.slice(at, MOST_RESULTS)

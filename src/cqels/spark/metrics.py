@@ -6,6 +6,7 @@ import json
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -92,9 +93,9 @@ class Totals:
 class Metrics:
     """Counts, and writes what it counts: a line of JSON for each micro-batch, and a text for Prometheus.
 
-    The latency of a result is the time from the beginning of the trigger that read its element to its delivery to the
-    sinks.  A micro-batch that is repeated after a crash is counted by the process that repeats it; in the file it may
-    have two lines.
+    The latency of a result is the time from when Spark has planned its micro-batch, and begins to read and evaluate
+    it, to its delivery to the sinks.  A micro-batch that is repeated after a crash is counted by the process that
+    repeats it; in the file it may have two lines.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Metrics:
         self._prometheus = None if prometheus is None else Path(prometheus)
         self._clock = clock
         self._recent: deque[tuple[float, int, int]] = deque([(clock(), 0, 0)])
+        self._latest: dict[int, Mapping[str, Any]] = {}
         self._waiting: dict[str, Any] | None = None
         self._listens = False
         self._lock = Lock()
@@ -173,8 +175,9 @@ class Metrics:
         self._listens = True
 
         def end() -> None:
-            spark.streams.removeListener(listener)
             self._listens = False
+            with suppress(Exception):  # Java may have been killed: then there is nothing to hear
+                spark.streams.removeListener(listener)
 
         return end
 
@@ -221,15 +224,14 @@ class Metrics:
         totals = self.totals
         for name, value in line.items():
             setattr(totals, name, value if name == "batch" else getattr(totals, name) + value)
-        if reports:
-            totals.instances = max(totals.instances, 1 + max(each["instance"] for each in reports))
-            totals.watermark = min(
-                (each["watermark"] for each in reports if each["watermark"] is not None), default=None
-            )
-            totals.held = max(each["held"] for each in reports)
-            totals.state_bytes = sum(each["state_bytes"] for each in reports)
-            totals.log_bytes = sum(each["log_bytes"] for each in reports)
-            totals.ended = all(each["ended"] for each in reports)
+        self._latest |= {each["instance"]: each for each in reports}
+        latest = self._latest.values()  # an engine that had nothing to do says nothing
+        totals.instances = len(latest)
+        totals.watermark = min((each["watermark"] for each in latest if each["watermark"] is not None), default=None)
+        totals.held = max((each["held"] for each in latest), default=0)
+        totals.state_bytes = sum(each["state_bytes"] for each in latest)
+        totals.log_bytes = sum(each["log_bytes"] for each in latest)
+        totals.ended = bool(latest) and all(each["ended"] for each in latest)
         totals.engine_seconds = max((each["seconds"] for each in reports), default=0.0)
         totals.batch_seconds = duration
         totals.latency.add(duration, line["results"])

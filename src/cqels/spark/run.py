@@ -58,6 +58,7 @@ class Run:
             self._all_ended.set()
         self._closed = False
         self._query: StreamingQuery | None = None
+        self._unheard: Callable[[], None] = lambda: None
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -71,14 +72,16 @@ class Run:
             self._rejects.open(run=self._manifest.id)
         if self._manifest.finished:
             return
+        frame = pipeline()
         self._query = (
-            pipeline()
-            .writeStream.foreachBatch(self._deliver)
+            frame.writeStream.foreachBatch(self._deliver)
             .queryName(f"cqels: {', '.join(self._queries)}"[:200])
             .option("checkpointLocation", self._checkpoint.spark)
             .trigger(processingTime=trigger)
             .start()
         )
+        if self.metrics is not None:
+            self._unheard = self.metrics.listen(frame.sparkSession, str(self._query.id))
         if self._ends:
             Thread(target=self._wait_for_all, daemon=True).start()
 
@@ -109,6 +112,9 @@ class Run:
                 sink.close()
             if self._rejects is not None:
                 self._rejects.close()
+            if self.metrics is not None:
+                self._unheard()
+                self.metrics.close()
             if self._temporary:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:

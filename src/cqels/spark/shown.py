@@ -33,7 +33,7 @@ _GAUGES = {
     "log_bytes": "logs of all engines since their snapshots",
     "store_bytes": "memory of Spark's state stores",
     "engine_seconds": "time of the slowest engine in the last micro-batch",
-    "batch_seconds": "time from the beginning of the last micro-batch to its delivery",
+    "batch_seconds": "time to evaluate and deliver the last micro-batch",
     "trigger_seconds": "time of the last micro-batch as Spark tells it, with all it writes down",
     "input_rows_per_second": "rows that arrive, as Spark tells it",
     "processed_rows_per_second": "rows that are processed, as Spark tells it",
@@ -62,7 +62,7 @@ def _families(totals: Totals) -> Iterator[str]:
     yield from _family("cqels_query_elements_total", "counter", told, [("", name, each.read) for name, each in named])
     told = "results of a query"
     yield from _family("cqels_results_total", "counter", told, [("", name, each.sent) for name, each in named])
-    told = "time from the trigger that read an element to the delivery of a result"
+    told = "time from the evaluation of a micro-batch to the delivery of its results"
     samples = [sample for name, each in named for sample in _summary(name, each.latency)]
     yield from _family("cqels_latency_seconds", "summary", told, samples)
 

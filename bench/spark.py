@@ -1,0 +1,288 @@
+"""The pipeline on Spark beside the embedded engine: throughput, the cost of a micro-batch, state, recovery.
+
+    python bench/spark.py                       # all, some minutes
+    python bench/spark.py throughput --triples 4000000
+    python bench/spark.py batch state recovery
+    python bench/spark.py --write docs/benchmarks.md
+
+Both run in turn in one process on the same files, in wall time: trust the ratios, and only on a machine that has two
+cores to spare.  The exit code is 0 whatever is met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bars import Bar, shown, write
+from measure import CONSOLE, per_second, progress
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+import cqels
+from cqels.engine.merge import merged
+from cqels.engine.replay import batches
+from cqels.io import Rejected, StreamSettings, parse_declaration
+from cqels.plan.algebra import Query
+from cqels.plan.prepare import prepare
+from cqels.spark import App, start, stop
+from cqels.spark.files import file_rows
+from cqels.spark.rows import SENT_COLUMNS
+from cqels.spark.sent import Sent
+from cqels.spark.wanted import wanted
+
+MARKS = "<!-- spark: written by bench/spark.py -->", "<!-- end of spark -->"
+EX = "http://ex.org/"
+SENSORS, ROOMS = 5000, 200
+PREFIX = f"PREFIX : <{EX}> "
+QUERIES = {
+    "filter": PREFIX + "SELECT ?s ?v WHERE { STREAM :obs [NOW] { ?s :value ?v } FILTER(?v > 90) }",
+    "join of two windows and static data": PREFIX
+    + """SELECT ?s ?v ?room ?w WHERE {
+      STREAM :obs [RANGE 2s] { ?s :value ?v } ?s :in ?room . STREAM :doors [RANGE 1s] { ?room :door ?w } }""",
+    "grouped aggregate": PREFIX
+    + """SELECT ?room (AVG(?v) AS ?mean) (COUNT(*) AS ?n) WHERE {
+      STREAM :obs [RANGE 10s SLIDE 1s] { ?s :value ?v } ?s :in ?room } GROUP BY ?room""",
+}
+Bars = Iterator[Bar]
+
+
+class Counted:
+    """A sink that counts results, and notes when each micro-batch came."""
+
+    def __init__(self) -> None:
+        self.results = 0
+        self.times: list[float] = []
+
+    def open(self, queries: Sequence[Query], *, run: str = "") -> None:
+        pass
+
+    def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
+        self.results += sum(map(len, sent.values()))
+        self.times.append(perf_counter())
+
+    def close(self) -> None:
+        pass
+
+
+# ---------------------------------------------------------------- data
+
+
+def data(folder: Path, triples: int) -> list[str]:
+    """Readings of sensors, ten a millisecond, and doors, one for a hundred of them; the declarations of the streams."""
+    kind = "http://www.w3.org/2001/XMLSchema#integer"
+    with (folder / "obs.nq").open("w") as file:
+        for number in range(triples):
+            sensor, value = number * 7919 % SENSORS, number * 31 % 100
+            file.write(f'<{EX}sensor/{sensor}> <{EX}value> "{value}"^^<{kind}> {number // 10} .\n')
+    with (folder / "doors.nq").open("w") as file:
+        for number in range(triples // 1000):
+            file.write(f"<{EX}room/{number * 7 % ROOMS}> <{EX}door> <{EX}door/{number % 3}> {number * 100} .\n")
+    rooms = [f"<{EX}sensor/{number}> <{EX}in> <{EX}room/{number % ROOMS}> ." for number in range(SENSORS)]
+    (folder / "rooms.nt").write_text("\n".join(rooms) + "\n")
+    return [f"<{EX}obs>={folder}/obs.nq", f"<{EX}doors>={folder}/doors.nq"]
+
+
+def streams_of(query: str, declared: list[str]) -> list[str]:
+    return declared if ":doors" in query else declared[:1]
+
+
+# ---------------------------------------------------------------- the two engines
+
+
+def embedded(query: str, declared: list[str], static: Path) -> tuple[float, int]:
+    """Seconds from bytes to columns of results, and how many."""
+    began = perf_counter()
+    found = 0
+    with cqels.Engine() as engine:
+        engine.load(static)
+        declarations = [parse_declaration(each) for each in streams_of(query, declared)]
+        for each in declarations:
+            engine.declare(StreamSettings(each.iri))
+        standing = engine.register(query, declare=False)
+        sources = [batches(each, number, engine.intake, _refuse) for number, each in enumerate(declarations)]
+        for batch in merged(sources, engine.hold):
+            engine.push_batch(batch)
+            if standing.running.has_sent:
+                found += standing.terms().num_rows
+        engine.finish()
+        found += standing.terms().num_rows
+    return perf_counter() - began, found
+
+
+def _refuse(rejected: Rejected) -> None:
+    raise ValueError(str(rejected))
+
+
+def on_spark(
+    spark: SparkSession, query: str, declared: list[str], static: Path, **options: Any
+) -> tuple[float, int, list[float]]:
+    """Seconds from the start of the pipeline to its end, results, and the times of the micro-batches."""
+    app = App(spark, **options)
+    for each in streams_of(query, declared):
+        app.files(each)
+    app.load(static)
+    app.add(query, name="q")
+    counted = Counted()
+    began = perf_counter()
+    app.run(counted).wait()
+    return perf_counter() - began, counted.results, [began, *counted.times]
+
+
+# ---------------------------------------------------------------- bars
+
+
+def throughput(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
+    """From N-Quads files to results, warm."""
+    declared = data(folder, triples)
+    few = Path(tempfile.mkdtemp(dir=folder))
+    warm = data(few, 20_000)
+    for name, query in QUERIES.items():
+        embedded(query, warm, few / "rooms.nt")
+        on_spark(spark, query, warm, few / "rooms.nt")
+        ratios, ours, theirs = [], [], []
+        for _ in range(3):
+            slow, expected = embedded(query, declared, folder / "rooms.nt")
+            fast, found, _ = on_spark(spark, query, declared, folder / "rooms.nt")
+            if found != expected:
+                raise AssertionError(f"{name}: {found} results on Spark, {expected} embedded")
+            ratios.append(slow / fast)
+            ours.append(fast)
+            theirs.append(slow)
+        ratio = statistics.median(ratios)
+        speeds = [per_second(triples / statistics.median(each)) for each in (ours, theirs)]
+        figure = f"{ratio:.2f}× ({speeds[0]} against {speeds[1]}; {expected:,} results)"
+        yield Bar(f"{name}: {triples:,} triples on local[2], against embedded on one core", figure, "≥ 1×", ratio >= 1)
+
+
+class Nothing(StatefulProcessor):
+    """Does nothing with what it gets."""
+
+    def init(self, handle: Any) -> None:
+        self._head = handle.getValueState("head", "head string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        for _ in rows:
+            pass
+        self._head.update(("nothing",))
+        yield from ()
+
+    def close(self) -> None:
+        pass
+
+
+def batch(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
+    """Micro-batches with few events, against those of the same shape that do nothing."""
+    declared = data(folder, 3000)
+    query = QUERIES["join of two windows and static data"]
+    size = (folder / "obs.nq").stat().st_size // 60
+    ratios, ours, theirs = [], [], []
+    for _ in range(3):
+        plain = _milliseconds(_nothing(spark, declared, query, size))
+        *_, times = on_spark(spark, query, declared, folder / "rooms.nt", batch_bytes=size)
+        full = _milliseconds(times)
+        ratios.append(full / plain)
+        ours.append(full)
+        theirs.append(plain)
+    ratio = statistics.median(ratios)
+    figure = f"{ratio:.2f}× ({statistics.median(ours):.0f} ms against {statistics.median(theirs):.0f} ms)"
+    yield Bar("a micro-batch with 50 events, against one that does nothing", figure, "≤ 2×", ratio <= 2)
+
+
+def _nothing(spark: SparkSession, declared: list[str], query: str, size: int) -> list[float]:
+    plan = prepare(query, name="q")
+    streams = [
+        (number, parse_declaration(each), (wanted([plan], parse_declaration(each).iri),))
+        for number, each in enumerate(declared)
+    ]
+    times = [perf_counter()]
+
+    def note(frame: Any, number: int) -> None:
+        frame.collect()
+        times.append(perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        running = (
+            file_rows(spark, streams, folder=Path(folder) / "files", batch_bytes=size)
+            .groupBy("instance")
+            .transformWithState(Nothing(), SENT_COLUMNS, "append", "none")
+            .writeStream.foreachBatch(note)
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .start()
+        )
+        running.processAllAvailable()
+        running.stop()
+    return times
+
+
+def _milliseconds(times: list[float]) -> float:
+    """The median of what micro-batches take, after the first few."""
+    spent = [after - before for before, after in zip(times[10:], times[11:], strict=False)]
+    return 1000 * statistics.median(spent)
+
+
+def state(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
+    """A micro-batch with few events while windows are small and large."""
+    costs = {}
+    for size in (10_000, 100_000, 1_000_000):
+        place = Path(tempfile.mkdtemp(dir=folder))
+        kind = "http://www.w3.org/2001/XMLSchema#integer"
+        with gzip.open(place / "1.nq.gz", "wt", 1) as file:  # which is read in one micro-batch
+            for number in range(size):
+                file.write(f'<{EX}s{number}> <{EX}value> "{number % 100}"^^<{kind}> {number} .\n')
+        tail = "".join(f'<{EX}s{n * 13}> <{EX}value> "7"^^<{kind}> {size + n} .\n' for n in range(3000))
+        (place / "2.nq").write_text(tail)
+        query = PREFIX + (
+            f"SELECT ?s ?v ?w WHERE {{ STREAM :obs [TRIPLES {size}] {{ ?s :value ?v }} "
+            "STREAM :obs [TRIPLES 10] { ?s :value ?w } FILTER(?v < ?w) }"
+        )
+        app = App(spark, batch_bytes=len(tail) // 60)
+        app.files(f"<{EX}obs>={place}/*.nq*")
+        app.add(query, name="q")
+        counted = Counted()
+        app.run(counted).wait()
+        costs[size] = _milliseconds(counted.times)
+    ratio = costs[1_000_000] / costs[10_000]
+    figure = ", ".join(f"{size:,}: {cost:.0f} ms" for size, cost in costs.items())
+    name = "a micro-batch with 50 events and a window of so many triples"
+    yield Bar(name, f"{figure} ({ratio:.2f}×)", "does not grow", ratio <= 1.2)
+
+
+PARTS: dict[str, Callable[..., Bars]] = {"throughput": throughput, "batch": batch, "state": state}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)} (default: all)")
+    parser.add_argument("--triples", type=int, default=4_000_000)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"there is no part {min(unknown)}; there are {', '.join(PARTS)}")
+    chosen = arguments.parts or list(PARTS)
+    spark = start(master="local[2]", partitions=2)
+    found: list[Bar] = []
+    try:
+        with progress() as line, tempfile.TemporaryDirectory() as folder:
+            task = line.add_task("", total=len(chosen))
+            for name in chosen:
+                line.update(task, description=name)
+                place = Path(folder) / name
+                place.mkdir()
+                found += PARTS[name](spark, place, triples=arguments.triples)
+                line.advance(task)
+    finally:
+        stop(spark)
+    CONSOLE.print(shown(found))
+    if arguments.write is not None:
+        write(found, arguments.write, MARKS)
+
+
+if __name__ == "__main__":
+    main()
