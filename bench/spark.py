@@ -16,6 +16,7 @@ import gzip
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -223,7 +224,7 @@ def _nothing(spark: SparkSession, declared: list[str], query: str, size: int) ->
 
 def _milliseconds(times: list[float]) -> float:
     """The median of what micro-batches take, after the first few."""
-    spent = [after - before for before, after in zip(times[10:], times[11:], strict=False)]
+    spent = [after - before for before, after in pairwise(times[10:])]
     return 1000 * statistics.median(spent)
 
 
