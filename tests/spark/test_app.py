@@ -101,7 +101,8 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
 def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     """Stopped after some batches and started again, with one more query: nothing twice, nothing lost.
 
-    The session asks for another number of partitions by then; the state stays where it is.
+    The session asks for another number of partitions by then; the state stays where it is.  The checksums of its
+    files are those of others, as if a process had been killed between writing the one and the other.
     """
     memory = Memory()
     queries = {"join": JOIN, "count": COUNT}
@@ -110,6 +111,10 @@ def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -
         assert not first.wait(0.1)
     first.stop()
     known = len(memory.results("join"))
+    checksums = list((tmp_path / "c" / "spark" / "state").glob("**/.*.changelog.crc"))
+    for path in checksums:
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert checksums
     more = {**queries, "http://ex.org/made": MADE}
     spark.conf.set("spark.sql.shuffle.partitions", 3)
     try:

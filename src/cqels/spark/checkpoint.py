@@ -75,6 +75,17 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_durably(self._file, json.dumps(asdict(manifest), indent=1).encode())
 
+    def tidy(self) -> None:
+        """Remove what killed processes have left on a local disk: files that were never finished, and checksums.
+
+        Hadoop keeps a checksum beside each file, and reads a file that has none as it is.  What a repeated micro-batch
+        writes again is replaced at once, but its checksum right after it: a process that is killed in between leaves
+        two that do not fit, and Spark could not go on, ever.
+        """
+        for path in Path(self.spark).glob("**/.*"):
+            if path.suffix in (".crc", ".tmp"):
+                path.unlink(missing_ok=True)
+
     def dataset(self, dataset: Dataset) -> Dataset:
         """The same data as it was when the checkpoint was new: its blank nodes, which state refers to, have names."""
         if not dataset.has_blank_nodes:

@@ -72,6 +72,7 @@ class Run:
             self._rejects.open(run=self._manifest.id)
         if self._manifest.finished:
             return
+        self._checkpoint.tidy()
         frame = pipeline()
         self._query = (
             frame.writeStream.foreachBatch(self._deliver)
