@@ -15,11 +15,11 @@ import argparse
 import gzip
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from bars import Bar, shown, write
 from measure import CONSOLE, per_second, progress
@@ -30,12 +30,11 @@ import cqels
 from cqels.engine.merge import merged
 from cqels.engine.replay import batches
 from cqels.io import Rejected, StreamSettings, parse_declaration
-from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.spark import App, start, stop
 from cqels.spark.files import file_rows
+from cqels.spark.metrics import Metrics
 from cqels.spark.rows import SENT_COLUMNS
-from cqels.spark.sent import Sent
 from cqels.spark.wanted import wanted
 
 MARKS = "<!-- spark: written by bench/spark.py -->", "<!-- end of spark -->"
@@ -54,22 +53,12 @@ QUERIES = {
 Bars = Iterator[Bar]
 
 
-class Counted:
-    """A sink that counts results, and notes when each micro-batch came."""
+class Mark(NamedTuple):
+    """A micro-batch has been delivered: when, and how many elements and results there were by then."""
 
-    def __init__(self) -> None:
-        self.results = 0
-        self.times: list[float] = []
-
-    def open(self, queries: Sequence[Query], *, run: str = "") -> None:
-        pass
-
-    def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
-        self.results += sum(map(len, sent.values()))
-        self.times.append(perf_counter())
-
-    def close(self) -> None:
-        pass
+    time: float
+    elements: int
+    results: int
 
 
 # ---------------------------------------------------------------- data
@@ -122,18 +111,20 @@ def _refuse(rejected: Rejected) -> None:
 
 
 def on_spark(
-    spark: SparkSession, query: str, declared: list[str], static: Path, **options: Any
-) -> tuple[float, int, list[float]]:
-    """Seconds from the start of the pipeline to its end, results, and the times of the micro-batches."""
+    spark: SparkSession, query: str, declared: list[str], static: Path | None = None, **options: Any
+) -> list[Mark]:
+    """The micro-batches of a run."""
     app = App(spark, **options)
-    for each in streams_of(query, declared):
+    for each in declared:
         app.files(each)
-    app.load(static)
+    if static is not None:
+        app.load(static)
     app.add(query, name="q")
-    counted = Counted()
-    began = perf_counter()
-    app.run(counted).wait()
-    return perf_counter() - began, counted.results, [began, *counted.times]
+    marks: list[Mark] = []
+    metrics = Metrics()
+    metrics.watchers.append(lambda seen: marks.append(Mark(perf_counter(), seen.totals.elements, seen.totals.results)))
+    app.run(metrics=metrics).wait()
+    return marks
 
 
 # ---------------------------------------------------------------- bars
@@ -146,19 +137,16 @@ def throughput(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
     warm = data(few, 20_000)
     for name, query in QUERIES.items():
         embedded(query, warm, few / "rooms.nt")
-        on_spark(spark, query, warm, few / "rooms.nt")
-        ratios, ours, theirs = [], [], []
+        speeds: list[tuple[float, float]] = []
         for _ in range(3):
-            slow, expected = embedded(query, declared, folder / "rooms.nt")
-            fast, found, _ = on_spark(spark, query, declared, folder / "rooms.nt")
-            if found != expected:
-                raise AssertionError(f"{name}: {found} results on Spark, {expected} embedded")
-            ratios.append(slow / fast)
-            ours.append(fast)
-            theirs.append(slow)
-        ratio = statistics.median(ratios)
-        speeds = [per_second(triples / statistics.median(each)) for each in (ours, theirs)]
-        figure = f"{ratio:.2f}× ({speeds[0]} against {speeds[1]}; {expected:,} results)"
+            spent, expected = embedded(query, declared, folder / "rooms.nt")
+            first, *_, last = on_spark(spark, query, streams_of(query, declared), folder / "rooms.nt")
+            if last.results != expected:
+                raise AssertionError(f"{name}: {last.results} results on Spark, {expected} embedded")
+            speeds.append(((last.elements - first.elements) / (last.time - first.time), last.elements / spent))
+        ratio = statistics.median(ours / theirs for ours, theirs in speeds)
+        ours, theirs = (per_second(statistics.median(each)) for each in zip(*speeds, strict=True))
+        figure = f"{ratio:.2f}× ({ours} against {theirs}; {expected:,} results)"
         yield Bar(f"{name}: {triples:,} triples on local[2], against embedded on one core", figure, "≥ 1×", ratio >= 1)
 
 
@@ -186,8 +174,8 @@ def batch(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
     ratios, ours, theirs = [], [], []
     for _ in range(3):
         plain = _milliseconds(_nothing(spark, declared, query, size))
-        *_, times = on_spark(spark, query, declared, folder / "rooms.nt", batch_bytes=size)
-        full = _milliseconds(times)
+        marks = on_spark(spark, query, declared, folder / "rooms.nt", batch_bytes=size)
+        full = _milliseconds([mark.time for mark in marks])
         ratios.append(full / plain)
         ours.append(full)
         theirs.append(plain)
@@ -243,12 +231,8 @@ def state(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
             f"SELECT ?s ?v ?w WHERE {{ STREAM :obs [TRIPLES {size}] {{ ?s :value ?v }} "
             "STREAM :obs [TRIPLES 10] { ?s :value ?w } FILTER(?v < ?w) }"
         )
-        app = App(spark, batch_bytes=len(tail) // 60)
-        app.files(f"<{EX}obs>={place}/*.nq*")
-        app.add(query, name="q")
-        counted = Counted()
-        app.run(counted).wait()
-        costs[size] = _milliseconds(counted.times)
+        marks = on_spark(spark, query, [f"<{EX}obs>={place}/*.nq*"], batch_bytes=len(tail) // 60)
+        costs[size] = _milliseconds([mark.time for mark in marks])
     ratio = costs[1_000_000] / costs[10_000]
     figure = ", ".join(f"{size:,}: {cost:.0f} ms" for size, cost in costs.items())
     name = "a micro-batch with 50 events and a window of so many triples"

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Dataset
 from cqels.spark.rows import LATE, REJECTED
-from cqels.spark.run import Run, rejected_of
+from cqels.spark.run import Run, rejected_in
 from cqels.store.dataset import Store
 
 ROOMS = '@prefix : <http://ex.org/> . :s1 :in _:kitchen . _:kitchen :name "kitchen" .'
@@ -61,8 +61,8 @@ def test_a_late_element_is_told_once() -> None:
         row(2, LATE, "b ."),
         row(2, LATE, "c ."),
     ]
-    assert [each.text for each in rejected_of(rows)] == ["odd", "a .", "b .", "c ."]
-    assert rejected_of([]) == []
+    assert [each.text for each in rejected_in(rows)] == ["odd", "a .", "b .", "c ."]
+    assert rejected_in([]) == []
 
 
 def test_a_paced_run_that_had_read_all_ends(tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ class App:
         """The rows of the pipeline of one query: results, and what was rejected or late (`cqels.spark.rows`)."""
         together = placed(self.queries, 1 + len(self._queries))
         linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
-        return self._pipeline({each.name or "": 0 for each in linked}, self._keys(1), Dataset.of(self._store), None)
+        where = {each.name or "": 0 for each in linked}
+        return self._pipeline(uuid4().hex, where, self._keys(1), Dataset.of(self._store), None)
 
     # ------------------------------------------------------------ running
 
@@ -207,7 +208,7 @@ class App:
             paced=self._speed is not None,
             temporary=self._checkpoint is None,
         )
-        run.start(lambda: self._pipeline(manifest.placed, manifest.keys, dataset, folder / "files"), trigger)
+        run.start(lambda: self._pipeline(run.name, manifest.placed, manifest.keys, dataset, folder / "files"), trigger)
         return run
 
     def _manifest(self, checkpoint: Checkpoint, dataset: Dataset) -> Manifest:
@@ -253,7 +254,7 @@ class App:
         return keys(instances, int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
     def _pipeline(
-        self, where: Mapping[str, int], groups: Sequence[int], dataset: Dataset, folder: Path | None
+        self, name: str, where: Mapping[str, int], groups: Sequence[int], dataset: Dataset, folder: Path | None
     ) -> DataFrame:
         from pyspark.sql import functions
 
@@ -265,7 +266,6 @@ class App:
         wants = {iri: tuple(wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
         carried = self._carried(dataset)
-        name = uuid4().hex
         programs = {
             key: Program.of(
                 name,

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -33,6 +34,8 @@ CHUNK = 4 << 20
 """Bytes of a snapshot in one entry of the state store."""
 LEAST_LOG = 1 << 20
 """Bytes of the log below which no snapshot is taken."""
+LONGEST_IDLE = 600.0
+"""Seconds after which a process lets an engine go that it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ class Evaluation(StatefulProcessor):
     def _instance(self, place: _Place, program: Program, head: Head) -> _Living:
         """The engine that the store describes: the one that is here, if nobody else has written since."""
         here = _ALIVE.pop(place, None)
+        for other in [other for other, each in _ALIVE.items() if monotonic() - each.used > LONGEST_IDLE]:
+            del _ALIVE[other]
         if here is not None:
             here.instance.program = program
         arenas = place.arenas()
@@ -150,7 +155,7 @@ class Evaluation(StatefulProcessor):
         assert living.file is not None
         instance.keep()
         if place.arenas().leave(living.file, head.token):
-            _ALIVE[place] = replace(living, token=head.token)
+            _ALIVE[place] = replace(living, token=head.token, used=monotonic())
         return head
 
 
@@ -175,6 +180,8 @@ class _Living:
     file: Path | None = None
     rebuilt: bool = False
     """It was made again from the state store."""
+    used: float = 0.0
+    """When this process left it."""
 
 
 _ALIVE: dict[_Place, _Living] = {}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import zip_longest
+from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.files import SparkFiles
 
 from cqels.io import Rejected
 from cqels.model.errors import CqelsError, DataError
@@ -58,6 +62,8 @@ class Run:
             self._all_ended.set()
         self._closed = False
         self._query: StreamingQuery | None = None
+        self.name = uuid4().hex
+        """What the engines of this run are known by."""
         self._unheard: Callable[[], None] = lambda: None
 
     @property
@@ -125,6 +131,9 @@ class Run:
         if self._query is None:
             return
         self._query.stop()
+        with suppress(OSError):  # engines on other machines go with their executors
+            for memory in Path(SparkFiles.getRootDirectory()).glob(f"{self.name}-*"):
+                memory.unlink(missing_ok=True)
         if (error := self._query.exception()) is not None:
             self._manifest.finished = False
             raise _ours(error) from error
@@ -143,17 +152,17 @@ class Run:
     def _deliver(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
-        sent = {}
-        for name, query in self._queries.items():
-            mine = sorted(
-                (row for row in rows if row.kind == RESULTS and row.query == name), key=lambda row: row.number
-            )
-            if mine:
-                sent[name] = Sent.read(query, mine[0].number, [bytes(row.payload) for row in mine])
+        found: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
+            found.setdefault(row.query, []).append(row)
+        sent = {
+            name: Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
+            for name, mine in found.items()
+        }
         for sink in self._sinks:
             sink.write(batch, sent)
         if self._rejects is not None:
-            self._rejects.write(batch, rejected_of(rows))
+            self._rejects.write(batch, rejected_in(rows))
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
@@ -164,23 +173,22 @@ class Run:
             self._all_ended.set()
 
 
-def rejected_of(rows: Sequence[Row]) -> list[Rejected]:
-    """What a micro-batch rejected, each once.
+def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
+    """What is malformed, and what is late: of that every engine tells, and the words of one are enough.
 
-    Every element goes to all engines, so each of them tells that it was late, with the triples that its queries want:
-    the one is taken that tells most.
+    Each has only the triples that its queries want: the one is taken that has most.
     """
-    late: dict[int, list[Row]] = {}
+    found: list[Row] = []
+    late: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
-        if row.kind == LATE:
-            late.setdefault(row.instance, []).append(row)
-    told = zip_longest(*late.values())
-    most = [max((row for row in same if row is not None), key=lambda row: len(row.text or "")) for same in told]
-    return [_rejected(row) for row in (*(row for row in rows if row.kind == REJECTED), *most)]
-
-
-def _rejected(row: Row) -> Rejected:
-    return Rejected(row.query or "", row.place or "", row.reason or "", row.text or "")
+        if row.kind == REJECTED:
+            found.append(row)
+        elif row.kind == LATE:
+            late.setdefault((row.place, row.reason), {}).setdefault(row.instance, []).append(row)
+    for told in late.values():
+        for same in zip_longest(*told.values()):
+            found.append(max((row for row in same if row is not None), key=lambda row: len(row.text or "")))
+    return [Rejected(row.query or "", row.place or "", row.reason or "", row.text or "") for row in found]
 
 
 def _ours(error: Any) -> Exception:
