@@ -75,7 +75,7 @@ def main() -> None:
         batch, _, _ = intake.lines(0, data, reject=refuse)
         count = len(batch)
         parts = [batch[at : at + options.block] for at in range(0, count, options.block)]
-        dictionary = intake._terms.dictionary
+        dictionary = intake.terms.dictionary
         read = best(options.repeat, lambda data=data: new_intake().lines(0, data, reject=refuse))
         for compress in (False, True):
             blocks = [pack(each, dictionary, compress=compress) for each in parts]

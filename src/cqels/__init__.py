@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cqels import lift
     from cqels.engine.engine import Engine
     from cqels.engine.standing import StandingQuery
     from cqels.io import Rejected, Result
     from cqels.model.errors import CqelsError
 
-__all__ = ["CqelsError", "Engine", "Rejected", "Result", "StandingQuery"]
+__all__ = ["CqelsError", "Engine", "Rejected", "Result", "StandingQuery", "lift"]
 
 _PLACES = {
     "CqelsError": "cqels.model.errors",
@@ -31,8 +32,10 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: `import cqels` alone costs nothing."""
-    if name not in _PLACES:
-        raise AttributeError(f"module 'cqels' has no attribute '{name}'")
     from importlib import import_module
 
+    if name == "lift":
+        return import_module("cqels.lift")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'cqels' has no attribute '{name}'")
     return getattr(import_module(_PLACES[name]), name)

@@ -91,7 +91,7 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
     queries = {"join": JOIN, "count": COUNT, "http://ex.org/made": MADE, "reader": READER}
     memory, rejected = Memory(), list[Rejected]()
     app = made(spark, data, queries, batch_bytes=size, until="60s")
-    assert app.run(memory, rejects=Rejects(rejected.append)).wait(120)
+    assert app.run(memory, rejects=Rejects(rejected.append)).wait(600)
     expected = embedded(data, queries, until=60 * 10**9)
     assert {name: memory.results(name) for name in queries} == expected
     assert all(expected.values())
@@ -119,7 +119,7 @@ def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -
     spark.conf.set("spark.sql.shuffle.partitions", 3)
     try:
         again = made(spark, data, more, checkpoint=tmp_path / "c", batch_bytes=40_000)
-        assert again.run(memory).wait(120)
+        assert again.run(memory).wait(600)
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", 2)
     assert {name: memory.results(name) for name in queries} == embedded(data, queries)
@@ -156,14 +156,14 @@ def test_a_data_frame_of_results(spark: SparkSession, data: Path, tmp_path: Path
 def test_much_static_data_is_a_file(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_CARRIED", 10)
     memory = Memory()
-    assert made(spark, data, {"join": JOIN}).run(memory).wait(120)
+    assert made(spark, data, {"join": JOIN}).run(memory).wait(600)
     assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
 
 
 def test_strict_stops_with_the_place(spark: SparkSession, data: Path) -> None:
     run = made(spark, data, {"count": COUNT}, strict=True).run(Memory())
     with pytest.raises(DataError, match=f"a2.nt:{SIZE // 2 + 1}"):
-        run.wait(120)
+        run.wait(600)
 
 
 def test_what_cannot_run_is_refused(spark: SparkSession, data: Path) -> None:

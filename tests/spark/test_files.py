@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -395,28 +394,37 @@ def test_what_is_not_there_is_told_at_once(spark: SparkSession, tmp_path: Path) 
 # ---------------------------------------------------------------- pace
 
 
-def test_elements_come_at_the_pace_of_their_times(run: Run, tmp_path: Path) -> None:
-    """Four seconds of data in about two, and never before their time."""
-    (tmp_path / "a.nt").write_text("".join(line(n, 5000 + 20 * n) + "\n" for n in range(200)))
-    (tmp_path / "b.nt").write_text("".join(line(n, 6000 + 100 * n) + "\n" for n in range(30)))
-    streams = [declare(f"x:{name}", tmp_path / f"{name}.nt") for name in "ab"]
-    seen: list[tuple[float, int]] = []
-    ended: list[tuple[int, int]] = []
-
-    def note(number: int, rows: Rows) -> None:
-        times = [at for stream in range(2) for at, _ in found(rows, stream)[0]]
-        seen.append((time.monotonic(), max(times, default=0)))
-        ended.extend(ends(rows))
-        if len(ended) == 2:
-            raise Killed
-
-    with pytest.raises(StreamingQueryException):
-        run(*streams, speed=2.0, available=False, seen=note)
-    begin = seen[0][0]
-    assert len(seen) > 5
-    for at, latest in seen[1:]:
-        assert (latest / 1e9 - 5) / 2 <= at - begin + 0.8  # the first batch is slow to be seen
-    assert seen[-1][0] - begin > 1.0
+def test_elements_come_at_the_pace_of_their_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is due has been delivered at each moment, and nothing else; also after a restart."""
+    now = [10**15]
+    monkeypatch.setattr("cqels.spark.pace.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("cqels.spark.pace._NEAR", 200)
+    times = [[5000 + 20 * n for n in range(200)], [6000 + 100 * (n // 3) for n in range(30)]]
+    for name, moments in zip("ab", times, strict=True):
+        texts = [line(number, moment) + "\n" for number, moment in enumerate(moments)]
+        (tmp_path / f"{name}0.nt").write_text("".join(texts[:20]) + "odd\n\n")
+        (tmp_path / f"{name}1.nt").write_text("".join(texts[20:]))
+    streams = [(number, declare(f"x:{name}", tmp_path / f"{name}*.nt"), (ALL,)) for number, name in enumerate("ab")]
+    settings = prepared(streams, tmp_path / "list", speed=2.0)
+    reader = FileReader(settings.text())
+    limit, offset = reader.getDefaultReadLimit(), reader.initialOffset()
+    seen: list[list[int]] = [[], []]
+    first, started = 5000, now[0]
+    for step in range(100):
+        if step == 20:
+            reader = FileReader(settings.text())
+            first = min(moments[len(done)] for moments, done in zip(times, seen, strict=True))
+            started = now[0]
+        end = reader.latestOffset(offset, limit)
+        tasks = reader.partitions(offset, end)
+        rows = [SimpleNamespace(**row) for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+        for number, done in enumerate(seen):
+            done += (at // 10**6 for at, _ in found(rows, number)[0])
+        due = first + (now[0] - started) * 2 // 10**6
+        assert seen == [[moment for moment in moments if moment <= due] for moments in times]
+        offset = end
+        now[0] += 33 * 10**6
+    assert seen == times
 
 
 def test_what_has_no_lines_with_times_has_no_pace(spark: SparkSession, tmp_path: Path) -> None:

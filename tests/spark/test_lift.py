@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 import pyarrow
 
+from cqels import lift
 from cqels.spark.blocks import unpack
 from cqels.spark.lift import Lift, Lifting, nquads, ntriples
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
 
 STREAM = "http://ex.org/s"
+LIFTS: dict[str, Callable[..., Lift]] = {"turtle": lift.turtle, "trig": lift.trig, "jsonld": lift.jsonld}
 ALL = Wanted(frozenset([ANYTHING]))
 Elements = list[tuple[int, list[tuple[str, ...]]]]
 
@@ -42,9 +44,9 @@ LINES = [
 ]
 
 
-def lifted(lift: Lift, *batches: dict[str, list[Any]], kept: Wanted = ALL) -> tuple[Elements, list[tuple[str, str]]]:
+def lifted(by: Lift, *batches: dict[str, list[Any]], kept: Wanted = ALL) -> tuple[Elements, list[tuple[str, str]]]:
     """The elements of the blocks, in their order, and what was rejected."""
-    rows = lifted_rows(Lifting(STREAM, 3, lift, (kept,)), *batches)
+    rows = lifted_rows(Lifting(STREAM, 3, by, (kept,)), *batches)
     assert {row["instance"] for row in rows} <= {0}
     return elements_of(rows), [(row["place"], row["reason"]) for row in rows if row["kind"] == "rejected"]
 
@@ -128,8 +130,8 @@ def test_graphs_are_elements(tmp_path: Path) -> None:
 def test_a_predicate_has_the_time(tmp_path: Path) -> None:
     path = tmp_path / "day.nt"
     path.write_text('<http://ex.org/a> <http://ex.org/p> "1" .\n<http://ex.org/a> <http://ex.org/at> "5" .\n')
-    lift = ntriples(element="subject", time="http://ex.org/at")
-    found = lifted(lift, {"value": [path.read_text()], "place": [str(path)]})
+    by_subject = ntriples(element="subject", time="http://ex.org/at")
+    found = lifted(by_subject, {"value": [path.read_text()], "place": [str(path)]})
     assert found == read(path, time="<http://ex.org/at>")
     assert found[0] == [(5_000_000, found[0][0][1])]
 
@@ -138,22 +140,99 @@ TRIPLE = "<http://ex.org/a> <http://ex.org/p> <http://ex.org/b> ."
 BLANK = "_:x <http://ex.org/p> _:x <http://ex.org/g> ."
 
 
-@pytest.mark.parametrize("lift", [ntriples(time="source"), nquads(time="source")])
-def test_the_source_has_the_time(lift: Lift) -> None:
+@pytest.mark.parametrize("by", [ntriples(time="source"), nquads(time="kafka")])
+def test_the_source_has_the_time(by: Lift) -> None:
     time = datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)
     values = [TRIPLE, f"{TRIPLE}\n{TRIPLE}"]
     rows = {"value": values, "time": [time] * 2, "place": ["t/0"] * 2, "position": [7, 8]}
-    found, refused = lifted(lift, rows)
+    found, refused = lifted(by, rows)
     assert [(at, len(triples)) for at, triples in found] == [(9 * 10**9, 1), (9 * 10**9, 2)]
     assert not refused
 
     values = [BLANK, BLANK, f"{TRIPLE}\nnot a triple", "", LINES[0], TRIPLE]
     rows = {"value": values, "time": [*[time] * 5, None], "place": ["t/0"] * 6, "position": [*range(7, 13)]}
-    found, refused = lifted(lift, rows)
+    found, refused = lifted(by, rows)
     assert len(found) == 2
     (first,), (second,) = (triples for _, triples in found)
     assert first[0] == first[2] != second[0] == second[2]  # the scope of a blank node is its row
     assert [place for place, _ in refused] == ["t/0@9", "t/0@10", "t/0@11", "t/0@12"]
+
+
+TIME = datetime(1970, 1, 1, 0, 0, 9, tzinfo=UTC)
+DOCUMENTS = {
+    "turtle": '@prefix : <http://ex.org/> . :a :p [ :q "v" ] ; :at 7 .',
+    "trig": '@prefix : <http://ex.org/> . :g { :a :p [ :q "v" ] ; :at 7 }',
+    "jsonld": '{"@id": "http://ex.org/a", "http://ex.org/p": {"http://ex.org/q": "v"}, "http://ex.org/at": 7}',
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_row_is_a_document(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"day.{name}"
+    path.write_text(DOCUMENTS[name])
+    expected, _ = read(path, time="http://ex.org/at", element="document")
+    rows = {"value": [DOCUMENTS[name], "{ not one", None], "place": [str(path)] * 3}
+    found, refused = lifted(LIFTS[name](time="http://ex.org/at"), rows)
+    assert found == expected
+    assert len(found[0][1]) == 3
+    assert len(refused) == 2
+    ((at, triples),), _ = lifted(LIFTS[name](time="kafka"), rows | {"time": [TIME] * 3})
+    assert (at, triples) == (9 * 10**9, expected[0][1])
+    assert not lifted(LIFTS[name](time="source"), rows | {"time": [None, TIME, TIME]})[0]
+
+
+TEMPLATE = """
+subject = "http://ex.org/{id}"
+[time]
+column = "at"
+[predicates]
+"http://ex.org/value" = "value"
+"http://ex.org/city" = "place.city"
+"""
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    path = tmp_path / "lift.toml"
+    path.write_text(TEMPLATE)
+    return path
+
+
+def test_a_row_is_a_record(template: Path) -> None:
+    flat = template.with_name("flat.toml")
+    flat.write_text(TEMPLATE.replace("place.city", "city"))
+    places = {"place": ["t-0"] * 4, "position": [5, 6, 7, 8]}
+    values: list[Any] = ['1,1000,"a, b",Graz', "2,noon,v,Linz", "3,1000", None]
+    text = "http://ex.org/"
+    expected = [(10**9, [(f"<{text}1>", f"<{text}value>", '"a, b"'), (f"<{text}1>", f"<{text}city>", '"Graz"')])]
+    found, refused = lifted(lift.csv(flat, header=["id", "at", "value", "city"]), {"value": values, **places})
+    assert found == expected
+    assert refused == [
+        ("t-0@6", "the timestamp 'noon' is neither a dateTime nor an integer"),
+        ("t-0@7", "the record has 2 columns, the header has 4"),
+        ("t-0@8", "the row has no value"),
+    ]
+    values = ['{"id": 1, "at": 1000,\n "value": "a, b", "place": {"city": "Graz"}}', "[]", "{", ""]
+    found, refused = lifted(lift.json(template), {"value": values, **places})
+    assert found == expected
+    assert [place for place, _ in refused] == ["t-0@6", "t-0@7", "t-0@8"]
+    records = [
+        {"id": 1, "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "value": "a, b", "place": {"city": "Graz"}},
+        {"id": None, "at": None, "value": None, "place": None},
+    ]
+    found, refused = lifted(lift.columns(template), {"value": records})
+    assert found == expected
+    assert refused == [("<source>", "the record has no timestamp")]
+
+
+def test_the_source_has_the_time_of_records(template: Path) -> None:
+    template.write_text(TEMPLATE.replace('[time]\ncolumn = "at"\n', ""))
+    values = ['{"id": 1, "value": 2}'] * 2
+    found, refused = lifted(lift.json(template, time="kafka"), {"value": values, "time": [TIME, None]})
+    assert [time for time, _ in found] == [9 * 10**9]
+    assert refused == [("<source>", "the row has no time")]
+    with pytest.raises(DataError, match="no column for the time"):
+        lift.json(template)
 
 
 def test_only_what_a_query_can_match_travels() -> None:
@@ -194,10 +273,14 @@ def test_a_worker_does_not_remember_everything(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused(template: Path) -> None:
     with pytest.raises(CqelsError, match="not an IRI"):
         nquads(time="kafka time")
     with pytest.raises(CqelsError, match="not a unit"):
         ntriples(unit="fortnight")
     with pytest.raises(CqelsError, match="element=document"):
         ntriples(element="document")
+    with pytest.raises(CqelsError, match="the header has no column 'at'"):
+        lift.csv(template, header=["id", "value", "place.city"])
+    with pytest.raises(CqelsError, match="not that of a row"):
+        lift.json(template, time="http://ex.org/at")

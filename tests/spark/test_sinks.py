@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from cqels.plan.prepare import prepare
 from cqels.spark import growing, sinks
 from cqels.spark.formats import body, head, json_lines
 from cqels.spark.rejects import SHOWN, Rejects
+from cqels.spark.run import rejected_in
 from cqels.spark.sent import Sent
 from cqels.spark.sinks import Callback, Console, Files, Kafka, Memory, sink_of
 
@@ -538,3 +540,12 @@ def test_rejects_are_shown_and_then_counted() -> None:
     taken: list[Rejected] = []
     Rejects(taken.append).write(0, rejected(1))
     assert taken == rejected(1)
+
+
+def test_what_is_late_in_all_engines_is_told_once() -> None:
+    def row(instance: int, kind: str, place: str) -> SimpleNamespace:
+        return SimpleNamespace(instance=instance, kind=kind, place=place, reason="why", text="", query=None)
+
+    late = [row(instance, "late", place) for instance in (0, 2) for place in ("a", "b", "a")]
+    rows = [row(0, "rejected", "x"), *late, row(2, "late", "c"), row(0, "results", "")]
+    assert [each.place for each in rejected_in(rows)] == ["x", "a", "a", "b", "c"]

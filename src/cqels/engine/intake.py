@@ -29,7 +29,7 @@ class Intake:
     """Encodes what comes in."""
 
     def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+        self.terms = terms
 
     def one(self, stream: int, data: Data, time: Time) -> Batch:
         """One element."""
@@ -70,7 +70,7 @@ class Intake:
         """
         size = unit_nanoseconds(unit)
         assert size is not None
-        block = tokenize(self._terms.dictionary, data, unit=size, scope=scope, final=final)
+        block = tokenize(self.terms.dictionary, data, unit=size, scope=scope, final=final)
         kinds = block.kind
         if np.all(kinds == TIMED):
             batch = Batch(
@@ -104,14 +104,14 @@ class Intake:
 
     def triples(self, stream: int, time: int, triples: Sequence[Triple]) -> Batch:
         """One element of terms."""
-        words = [word for triple in triples for word in self._terms.encode_all(triple)]
+        words = [word for triple in triples for word in self.terms.encode_all(triple)]
         return _batch([time], stream, [len(triples)], words)
 
     def _words(self, data: Data) -> list[int]:
         return self._text(_bytes(data)) if isinstance(data, str | bytes) else self._triples(data)
 
     def _triples(self, data: Triples) -> list[int]:
-        encode = self._terms.encode
+        encode = self.terms.encode
         found: list[int] = []
         for triple in data:
             subject, predicate, value = triple
@@ -121,7 +121,7 @@ class Intake:
     def _texts(self, texts: list[bytes]) -> tuple[list[int], list[int] | Words]:
         """All texts at once where each is plain N-Triples, else one by one."""
         lines = [text.count(b"\n") + 1 for text in texts]
-        block = tokenize(self._terms.dictionary, b"\n".join(texts) + b"\n")
+        block = tokenize(self.terms.dictionary, b"\n".join(texts) + b"\n")
         kinds = block.kind
         if len(block) == sum(lines) and np.all((kinds == TRIPLE) | (kinds == EMPTY)):
             full = kinds == TRIPLE

@@ -1,4 +1,4 @@
-"""The elements of files as batches of words: lines that end with their times as bytes, all else as terms."""
+"""The elements of files as batches of words: timed lines and N-Quads are read as bytes, other formats as terms."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import IO
 
 from cqels.engine.batch import Batch
 from cqels.engine.intake import Intake
+from cqels.engine.runs import ELEMENTS, run_batches
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.files import open_bytes, reading
 from cqels.io.lifting import Template
-from cqels.io.ntriples import blank_scope, is_timed
+from cqels.io.ntriples import blank_scope, line_kind
 from cqels.io.read import format_of, read_file
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""
-ELEMENTS = 1000
-"""Elements that are encoded at a time where a format has no reader of bytes."""
 MARK = b"\xef\xbb\xbf"
 """What some programs begin a text with."""
 
@@ -28,7 +27,7 @@ def has_timed_lines(declaration: StreamDeclaration, path: Path) -> bool:
     """Each line of the file is an element and ends with its time."""
     if declaration.element not in (None, "line") or declaration.time is not None:
         return False
-    return format_of(declaration, path) == "ntriples" and is_timed(declaration, path)
+    return format_of(declaration, path) == "ntriples" and line_kind(declaration, path) == "timed"
 
 
 def file_batches(
@@ -39,18 +38,22 @@ def file_batches(
     intake: Intake,
     reject: Callable[[Rejected], None],
 ) -> Iterator[Batch]:
-    """The elements of one file of a stream."""
-    if has_timed_lines(declaration, path):
+    """The elements of one file of a stream; a batch may be empty, where lines were rejected."""
+    kind = line_kind(declaration, path) if format_of(declaration, path) == "ntriples" else None
+    if kind == "timed" and declaration.element in (None, "line"):
 
         def malformed(line: int, reason: str, text: str) -> None:
             reject(Rejected(declaration.iri, f"{path}:{line + 1}", reason, text))
 
         with open_bytes(path) as file, reading(path):
             yield from line_batches(declaration, path, file, stream, intake, malformed)
-        return
-    elements = read_file(declaration, path, template, reject)
-    while some := list(islice(elements, ELEMENTS)):
-        yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
+    elif kind == "timed" or kind == "quads":
+        with open_bytes(path) as file, reading(path):
+            yield from run_batches(declaration, path, kind, _chunks(file), stream, intake, reject)
+    else:
+        elements = read_file(declaration, path, template, reject)
+        while some := list(islice(elements, ELEMENTS)):
+            yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
 
 
 def line_batches(
@@ -66,22 +69,28 @@ def line_batches(
 ) -> Iterator[Batch]:
     """Lines that end with their times, from `start`, where the file stands; those that begin in the next `size` bytes.
 
-    What is no such line goes to `reject`: its number from 0, the reason, the line.
+    A chunk of lines is a batch, empty if there is no element in it.  What is no such line goes to `reject`: its number
+    from 0, the reason, the line.
     """
     scope = blank_scope(declaration, path)
     done = 0
-    left = sys.maxsize if size is None else size
-    while left > 0 and (data := file.read(min(CHUNK, left))):
-        if not data.endswith(b"\n"):
-            data += file.readline()
-        left -= len(data)
-        if start == 0 and done == 0:
-            data = data.removeprefix(MARK)
+    for data in _chunks(file, start=start, size=size):
 
         def malformed(line: int, reason: str, text: str, done: int = done) -> None:
             reject(done + line, reason, text)
 
         batch, _, lines = intake.lines(stream, data, unit=declaration.unit, scope=scope, reject=malformed)
         done += lines
-        if len(batch):
-            yield batch
+        yield batch
+
+
+def _chunks(file: IO[bytes], *, start: int = 0, size: int | None = None) -> Iterator[bytes]:
+    """Whole lines from `start`, where the file stands, those that begin in the next `size` bytes."""
+    left = sys.maxsize if size is None else size
+    first = start == 0
+    while left > 0 and (data := file.read(min(CHUNK, left))):
+        if not data.endswith(b"\n"):
+            data += file.readline()
+        left -= len(data)
+        yield data.removeprefix(MARK) if first else data
+        first = False

@@ -79,4 +79,4 @@ def batches(
     files = files_of(declaration.path)
     template = check_files(declaration, files)
     for path in files:
-        yield from file_batches(declaration, path, template, stream, intake, reject)
+        yield from filter(len, file_batches(declaration, path, template, stream, intake, reject))

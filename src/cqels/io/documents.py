@@ -27,11 +27,20 @@ def read_document(declaration: StreamDeclaration, path: Path, format: RdfFormat,
         content = file.read()
     text = content.decode("utf-8", "surrogateescape")
     try:
-        quads = list(parse(content, format, base_iri=declaration.iri))
-        yield _element(declaration, quads, blank_scope(declaration, path))
+        yield document_element(declaration, content, format, blank_scope(declaration, path))
     except (ValueError, SyntaxError) as error:
         place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
         reject(Rejected(declaration.iri, place, reason_of(error, text), text))
+
+
+def document_element(
+    declaration: StreamDeclaration, content: bytes | str, format: RdfFormat, scope: str, time: int | None = None
+) -> Element:
+    """A document as one element, with blank nodes of its own; its time, if none is given, is a predicate's object.
+
+    Raises ValueError or SyntaxError if it is none.
+    """
+    return _element(declaration, list(parse(content, format, base_iri=declaration.iri)), scope, time)
 
 
 def read_document_lines(
@@ -84,14 +93,14 @@ def _graph_pieces(
                 return
 
 
-def _element(declaration: StreamDeclaration, quads: Iterable[Quad], scope: str) -> Element:
-    """The triples of all graphs of a document, with the time that the declared predicate states."""
-    assert declaration.time is not None
+def _element(declaration: StreamDeclaration, quads: Iterable[Quad], scope: str, time: int | None = None) -> Element:
+    """The triples of all graphs of a document, with the time that is given or that the declared predicate states."""
     names = _NumberedBlankNodes(scope)
     triples = tuple(names.triple(triple_of(quad)) for quad in quads)
     if not triples:
         raise ValueError("the element has no triple")
-    time = stated_time(triples, declaration.time, declaration.unit)
+    if time is None and declaration.time is not None:
+        time = stated_time(triples, declaration.time, declaration.unit)
     if time is None:
         raise ValueError("the element has no timestamp")
     return Element(declaration.iri, time, triples)

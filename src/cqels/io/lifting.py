@@ -101,7 +101,7 @@ class Template:
     """How a record becomes an element."""
 
     subject: str
-    time_column: str
+    time_column: str | None
     time_format: str | None
     predicates: tuple[tuple[NamedNode, ObjectTemplate], ...]
     delimiter: str | None = None
@@ -109,7 +109,8 @@ class Template:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns it names, in order."""
-        names = [*_PLACE.findall(self.subject), self.time_column]
+        names = [*_PLACE.findall(self.subject)]
+        names += [self.time_column] if self.time_column is not None else []
         for _, template in self.predicates:
             names += [template.column] if template.column is not None else []
             names += _PLACE.findall(template.iri or template.text or "")
@@ -127,7 +128,7 @@ class Template:
         return triples
 
     def time(self, record: Record, unit: str) -> int:
-        value = record(self.time_column)
+        value = None if self.time_column is None else record(self.time_column)
         if value is None or value == "":
             raise ValueError("the record has no timestamp")
         if isinstance(value, Instant):
@@ -145,8 +146,8 @@ class Template:
         return found
 
 
-def read_template(path: Path) -> Template:
-    """Read a template file; a DataError says what does not fit."""
+def read_template(path: Path, *, timed: bool = True) -> Template:
+    """Read a template file; a DataError says what does not fit. Unless `timed`, it may leave out the time."""
     try:
         source = Source(path.read_text("utf-8"), str(path))
         table = tomllib.loads(source.text)
@@ -155,7 +156,7 @@ def read_template(path: Path) -> Template:
     except ValueError as error:  # TOML or UTF-8
         raise DataError(f"the template is not TOML: {reason_of(error)}", source=Source("", str(path))) from None
     try:
-        return _template(table)
+        return _template(table, timed=timed)
     except _TemplateFault as fault:
         start = source.text.find(fault.word) if fault.word else -1
         span = Span(start, start + len(fault.word)) if start >= 0 else None
@@ -241,7 +242,7 @@ def _lexical(value: str | int | float | bool | Decimal | date | Instant) -> tupl
             return value, None
 
 
-def _template(table: dict[str, Any]) -> Template:
+def _template(table: dict[str, Any], *, timed: bool) -> Template:
     for name in table:
         if name not in _TOP:
             raise _TemplateFault(f"a template has no '{name}'", name)
@@ -252,7 +253,7 @@ def _template(table: dict[str, Any]) -> Template:
     subject, time, predicates = table.get("subject"), _table(table, "time"), _table(table, "predicates")
     if not isinstance(subject, str):
         raise _TemplateFault("the template has no subject")
-    if not isinstance(time.get("column"), str):
+    if not isinstance(time.get("column"), str) and (timed or "column" in time):
         raise _TemplateFault("the template has no column for the time")
     if not isinstance(time.get("format", ""), str):
         raise _TemplateFault("the format of the time is not a text", "format")
@@ -262,7 +263,7 @@ def _template(table: dict[str, Any]) -> Template:
         raise _TemplateFault("the template has no predicates")
     return Template(
         _expanded(subject, prefixes),
-        time["column"],
+        time.get("column"),
         time.get("format"),
         tuple((_predicate(name, prefixes), _object(name, value, prefixes)) for name, value in predicates.items()),
         table.get("delimiter"),

@@ -45,7 +45,8 @@ _FAULT_FOURTH = re.compile(rf"(?:{_FOURTH})?\s*")
 LOOK_AHEAD = 100
 """Lines without a fourth term that are read before the file counts as plain N-Triples."""
 
-_Kind: TypeAlias = OneOf["timed", "plain", "quads"]
+LineKind: TypeAlias = OneOf["timed", "plain", "quads"]
+"""Lines that end with their times, N-Triples whose times are stated by a predicate, and N-Quads."""
 Statement: TypeAlias = tuple[Triple | None, Term | None]
 """A triple and its fourth term, either of which may be missing: a line may state its time once for all its triples."""
 
@@ -69,14 +70,21 @@ def read_lines(declaration: StreamDeclaration, path: Path, reject: Reject) -> It
 
 
 def read_texts(
-    declaration: StreamDeclaration, path: Path | str, texts: Iterable[tuple[int, str]], reject: Reject
+    declaration: StreamDeclaration,
+    path: Path | str,
+    texts: Iterable[tuple[int, str]],
+    reject: Reject,
+    *,
+    kind: LineKind | None = None,
 ) -> Iterator[Element]:
     """The elements of numbered lines, from a file or from elsewhere.
 
-    What they are is told by the first fourth term: a literal is a time, an IRI or blank node is a graph; without any,
-    the declared predicate has the time and a subject's lines are an element.
+    What they are, unless it is known, is told by the first fourth term: a literal is a time, an IRI or blank node is a
+    graph; without any, the declared predicate has the time and a subject's lines are an element.
     """
-    kind, lines = _kind_of(declaration, path, _lines(declaration, path, texts))
+    lines = _lines(declaration, path, texts)
+    if kind is None:
+        kind, lines = _kind_of(declaration, path, lines)
     stream, unit, predicate = declaration.iri, declaration.unit, declaration.time
     element = declaration.element or {"timed": "line", "plain": "subject", "quads": "graph"}[kind]
     match kind:
@@ -179,12 +187,14 @@ def _lines(declaration: StreamDeclaration, path: Path | str, texts: Iterable[tup
                 yield _Line(place, text, statements)
 
 
-def _kind_of(declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]) -> tuple[_Kind, Iterator[_Line]]:
+def _kind_of(
+    declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]
+) -> tuple[LineKind, Iterator[_Line]]:
     """Look at the first lines to tell what the file holds, and give the lines back with it."""
     if declaration.element == "graph":
         return "quads", lines
     seen: list[_Line] = []
-    kind: _Kind | None = None
+    kind: LineKind | None = None
     untimed: _Line | None = None
     for line in lines:
         seen.append(line)
@@ -210,7 +220,7 @@ def _kind_of(declaration: StreamDeclaration, path: Path | str, lines: Iterator[_
     return kind, chain(seen, lines)
 
 
-def _check(declaration: StreamDeclaration, kind: _Kind, path: Path | str) -> None:
+def _check(declaration: StreamDeclaration, kind: LineKind, path: Path | str) -> None:
     """Refuse a declaration that does not fit what the file holds."""
     source = Source("", str(path))
     element = declaration.element
@@ -260,9 +270,9 @@ def parse_timed_line(text: str, unit: str = "ms", scope: str = "") -> tuple[int,
     return _with_time(statements, unit) if statements else None
 
 
-def is_timed(declaration: StreamDeclaration, path: Path) -> bool:
-    """The file's lines end with their times."""
-    return _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))[0] == "timed"
+def line_kind(declaration: StreamDeclaration, path: Path) -> LineKind:
+    """What the lines of a file are; a DataError if the declaration does not fit them."""
+    return _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))[0]
 
 
 @lru_cache(maxsize=1 << 10)

@@ -30,7 +30,7 @@ def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], Non
 def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Template | None:
     """Refuse a declaration with which these files give no element; its template, if it has one."""
     for path in files:
-        _check(declaration, path, format_of(declaration, path))
+        check_file(declaration, path)
     return read_template(declaration.template) if declaration.template is not None else None
 
 
@@ -78,8 +78,9 @@ def format_of(declaration: StreamDeclaration, path: Path) -> Format:
     return format
 
 
-def _check(declaration: StreamDeclaration, path: Path, format: Format) -> None:
-    """Refuse a declaration with which no element can be read."""
+def check_file(declaration: StreamDeclaration, path: Path) -> None:
+    """Refuse a declaration with which a file gives no element."""
+    format = format_of(declaration, path)
     source = Source("", str(path))
     element = declaration.element or ELEMENTS[format][0]
     if element not in ELEMENTS[format]:

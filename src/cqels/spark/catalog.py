@@ -17,7 +17,7 @@ from typing import TypeAlias
 from cqels.engine.reading import has_timed_lines
 from cqels.io import StreamDeclaration
 from cqels.io.files import extension_of, files_of
-from cqels.io.read import check_files
+from cqels.io.read import check_file
 from cqels.model.errors import CqelsError, DataError, Source
 
 BYTE_BITS = 40
@@ -184,7 +184,7 @@ def _files(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterable[Pat
 def _listed(declaration: StreamDeclaration, path: Path) -> Listed:
     if not path.is_file():
         raise DataError("a stream on Spark is read from files", source=Source("", str(path)))
-    check_files(declaration, [path])
+    check_file(declaration, path)
     found = path.stat()
     if found.st_size >= 1 << BYTE_BITS:
         raise DataError("a file is larger than a terabyte", source=Source("", str(path)), hint="cut it")

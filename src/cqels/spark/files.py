@@ -31,7 +31,7 @@ from cqels.io.lifting import Template, read_template
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.spark.catalog import Catalog, Place, Stretch
 from cqels.spark.pace import Pace, seek_line
-from cqels.spark.packing import Packer, Row, table
+from cqels.spark.packing import Packer, Row, new_terms, table
 from cqels.spark.rows import ARRIVING_COLUMNS
 from cqels.spark.wanted import Wanted
 
@@ -47,6 +47,8 @@ LEAST_TASK = 1 << 20
 """Bytes below which it does not pay to have one more task."""
 BLOCK_SIZE = 1 << 17
 """Elements and triples together from which on a block is sent."""
+MOST_REJECTED = 1 << 12
+"""Rejected lines that are not yet sent."""
 LOOK = 0.2
 """Seconds between two looks at what files are there."""
 _COUNTED = 1 << 22
@@ -301,8 +303,9 @@ def _settings(text: str) -> Settings:
 def _workers(text: str) -> dict[int, _Worker]:
     """One for each stream in each process; Spark uses a process for many tasks."""
     settings = _settings(text)
+    terms = new_terms()
     return {
-        number: _Worker(declaration, template, Packer(number, wants, strict=settings.strict))
+        number: _Worker(declaration, template, Packer(number, wants, strict=settings.strict, terms=terms))
         for number, declaration, wants, template in settings.streams
     }
 
@@ -341,7 +344,7 @@ class _Worker:
                     size, position = 0, stretch.position
                 parts.append(batch)
                 size += len(batch) + len(batch.triples) // 3
-                if size >= BLOCK_SIZE or len(rejected) >= BLOCK_SIZE:
+                if size >= BLOCK_SIZE or len(rejected) >= MOST_REJECTED:
                     yield from rows()
         yield from rows()
 

@@ -6,10 +6,10 @@ its own time asks for by more than that.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic_ns
 from typing import IO
 
 from cqels.io.files import reading
@@ -33,7 +33,7 @@ class Pace:
 
     def due(self, catalog: Catalog, start: dict[int, Place], end: dict[int, Place]) -> dict[int, Place]:
         """How far of what is between two places, in each stream, may be delivered now."""
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         if self._first is None:
             self._first, self._started = self._earliest(catalog, start), now
             if self._first is None:

@@ -36,9 +36,12 @@ class Packer:
     Each instance has the triples that its queries can match, and all elements: they are ticks and tell the time.
     """
 
-    def __init__(self, stream: int, wants: tuple[Wanted, ...], *, strict: bool = False) -> None:
+    def __init__(
+        self, stream: int, wants: tuple[Wanted, ...], *, strict: bool = False, terms: Terms | None = None
+    ) -> None:
+        """Streams that are read in turn may share their terms."""
         self.stream = stream
-        self.terms = Terms(ArenaDictionary(Arena()))
+        self.terms = new_terms() if terms is None else terms
         self.intake = Intake(self.terms)
         self._strict = strict
         made = {wanted: None if wanted.everything else wanted.matcher(self.terms) for wanted in wants}
@@ -89,6 +92,10 @@ class Packer:
             "position": position,
             "number": number,
         }
+
+
+def new_terms() -> Terms:
+    return Terms(ArenaDictionary(Arena()))
 
 
 def table(rows: Iterable[Row]) -> pyarrow.RecordBatch:

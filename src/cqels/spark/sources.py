@@ -1,8 +1,13 @@
-"""Sources as the rows that `cqels.spark.lift` takes: whole files, and the lines of files."""
+"""Sources of Spark as rows that `cqels.spark.lift` takes: Kafka, sockets, and whole files of any file system.
+
+Files that every machine can open are read by `cqels.spark.files`, which is faster and keeps streams in step.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from cqels.model.errors import CqelsError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -10,21 +15,44 @@ if TYPE_CHECKING:
 _FILE = "path string, modificationTime timestamp, length long, content binary"
 
 
+def kafka(
+    spark: SparkSession, servers: str, topic: str, *, start: str = "earliest", most: int | None = None, **options: str
+) -> DataFrame:
+    """Each record of some topics (`a` or `a,b`) is a row, from the `earliest` ones on or from the `latest`.
+
+    `most` are the records of a micro-batch; `options` are those of Spark's source, with `_` for a dot:
+    `kafka_security_protocol="SSL"`.
+    """
+    from pyspark.errors import AnalysisException
+
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    reader = reader.option("subscribe", topic).option("startingOffsets", start)
+    if most is not None:
+        reader = reader.option("maxOffsetsPerTrigger", most)
+    for name, value in options.items():
+        reader = reader.option(name.replace("_", "."), value)
+    try:
+        return reader.load()
+    except AnalysisException as error:
+        version, scala = spark.version, "2.13"
+        raise CqelsError(
+            f"this Spark session has no source of Kafka: {str(error).splitlines()[0]}",
+            hint=f"start it with spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
+        ) from None
+
+
+def socket(spark: SparkSession, host: str, port: int) -> DataFrame:
+    """Each line that a server sends is a row, with the time at which it came. For trying out: a restart loses lines."""
+    reader = spark.readStream.format("socket").option("host", host).option("port", port)
+    return reader.option("includeTimestamp", "true").load()
+
+
 def whole_files(spark: SparkSession, path: str, *, most: int | None = None) -> DataFrame:
     """Each file of a folder or a pattern is a row, the oldest files first; `most` is for one micro-batch.
 
-    So a document is never cut, and a rejected line has its number.  A file has to fit in the memory of a task.
+    The path is one of Spark (`s3a://…`, `hdfs://…`).  A file has to fit in the memory of a task.
     """
     reader = spark.readStream.format("binaryFile").schema(_FILE)
     if most is not None:
         reader = reader.option("maxFilesPerTrigger", most)
     return reader.load(path).selectExpr("content AS value", "path AS place")
-
-
-def lines(spark: SparkSession, path: str, *, most: int | None = None) -> DataFrame:
-    """Each line is a row; large files are read by several tasks. Only for elements that are lines."""
-    reader = spark.readStream.format("text")
-    if most is not None:
-        reader = reader.option("maxFilesPerTrigger", most)
-    rows = reader.load(path)
-    return rows.selectExpr("value", "_metadata.file_path AS place", "_metadata.file_block_start AS position")
