@@ -34,8 +34,11 @@ def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: `import cqels` alone costs nothing."""
     from importlib import import_module
 
+    from cqels.model.collection import without_collection
+
     if name == "lift":
         return import_module("cqels.lift")
     if name not in _PLACES:
         raise AttributeError(f"module 'cqels' has no attribute '{name}'")
-    return getattr(import_module(_PLACES[name]), name)
+    with without_collection():
+        return getattr(import_module(_PLACES[name]), name)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -33,6 +31,7 @@ from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
 from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
+from cqels.model.collection import without_collection
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
@@ -86,7 +85,7 @@ class Running:
         if not self.raw:
             return []
         rows = self._rows()
-        with _without_collection():
+        with without_collection():
             made = list(self.answers.results_of(rows, self.terms))
         self.ready += made
         return made
@@ -109,18 +108,6 @@ class Running:
         if not rows:
             return np.empty((0, COLUMNS + len(self.pipeline.columns)), np.int64)
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Make many objects that are in no cycle, without Python's looking for cycles among them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class Core:

@@ -350,6 +350,7 @@ class Engine:
         """Let everything go."""
         self._queries.clear()
         self._core.running.clear()
+        self._core.holders.clear()  # which know this engine: without them it goes at once, and its store with it
         self._core.arena.close()
 
     def __enter__(self) -> Engine:

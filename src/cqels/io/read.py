@@ -5,15 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
 from cqels.io.element import Element, Rejected
 from cqels.io.files import extension_of, files_of
 from cqels.io.gather import Reject
-from cqels.io.lifting import Template, read_records, read_template
 from cqels.io.ntriples import read_lines
 from cqels.model.errors import DataError, Source
+
+if TYPE_CHECKING:
+    from cqels.io.lifting import Template
 
 
 def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], None]) -> Iterator[Element]:
@@ -31,7 +34,11 @@ def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Templa
     """Refuse a declaration with which these files give no element; its template, if it has one."""
     for path in files:
         check_file(declaration, path)
-    return read_template(declaration.template) if declaration.template is not None else None
+    if declaration.template is None:
+        return None
+    from cqels.io.lifting import read_template
+
+    return read_template(declaration.template)
 
 
 def read_file(
@@ -47,6 +54,8 @@ def read_file(
             read = readers[declaration.element or ELEMENTS[format][0]]
             return read(declaration, path, RDF_FORMATS[format], reject)
         case "csv" | "json" | "parquet":
+            from cqels.io.lifting import read_records
+
             assert template is not None
             return read_records(declaration, path, format, template, reject)
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
-import tempfile
-from importlib import metadata, resources
 from pathlib import Path
 
-from cqels.lang.names import CLASSES
+import lark
 
 
-def grammar_cache() -> str | bool:
+def grammar_cache(grammar: str) -> str | bool:
     """A file in the user's cache directory, named by the grammar's content; False when no place can be written."""
-    grammar = resources.files("cqels.lang").joinpath("grammar.lark").read_bytes()
-    stamp = hashlib.sha256(repr(CLASSES).encode() + grammar + metadata.version("lark").encode()).hexdigest()[:16]
-    home = os.environ.get("XDG_CACHE_HOME")
-    for folder in (Path(home) / "cqels" if home else _user_folder(), _temporary_folder()):
+    stamp = hashlib.sha256((grammar + lark.__version__).encode()).hexdigest()[:16]
+    for find in (_user_folder, _temporary_folder):
+        folder = find()
         if folder is None:
             continue
         try:
@@ -30,6 +26,8 @@ def grammar_cache() -> str | bool:
 
 
 def _user_folder() -> Path | None:
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return Path(home) / "cqels"
     try:
         return Path.home() / ".cache" / "cqels"
     except RuntimeError:
@@ -37,6 +35,9 @@ def _user_folder() -> Path | None:
 
 
 def _temporary_folder() -> Path | None:
+    import getpass
+    import tempfile
+
     # another user's folder of this name must not be trusted: the cache is unpickled
     try:
         folder = Path(tempfile.gettempdir()) / f"cqels-{getpass.getuser()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
@@ -15,6 +15,7 @@ from cqels.lang.build_updates import UpdateBuilder
 from cqels.lang.cache import grammar_cache
 from cqels.lang.dialects import detect
 from cqels.lang.names import CLASSES
+from cqels.model.collection import without_collection
 from cqels.model.errors import CqelsError, QueryError, Source, Span
 
 MAX_LENGTH = 500_000
@@ -52,17 +53,18 @@ def parse_update(text: str, *, name: str = "<update>", base: str | None = None) 
 
 @cache
 def _lark() -> Lark:
-    grammar = resources.files("cqels.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
+    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
     for name, characters in CLASSES.items():
         grammar = grammar.replace(name, characters)
-    return Lark(
-        grammar,
-        parser="lalr",
-        start=["query", "update"],
-        propagate_positions=True,
-        maybe_placeholders=True,
-        cache=grammar_cache(),
-    )
+    with without_collection():
+        return Lark(
+            grammar,
+            parser="lalr",
+            start=["query", "update"],
+            propagate_positions=True,
+            maybe_placeholders=True,
+            cache=grammar_cache(grammar),
+        )
 
 
 def _tree(source: Source, start: str) -> tuple[Tree, Source]:  # type: ignore[type-arg]

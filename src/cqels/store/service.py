@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPException
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from pyoxigraph import BlankNode, Literal, NamedNode, QueryResultsFormat, QuerySolutions, parse_query_results
 
@@ -35,6 +32,10 @@ class ServiceFailure(CqelsError):
 
 def ask(service: Service, *, timeout: float = 60.0) -> Values:
     """Send the pattern of a SERVICE to its endpoint; the solutions that came back, or a ServiceFailure."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
     columns = visible(service.input)
     request = Request(
         service.endpoint.value,
