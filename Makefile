@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit fuzz cluster kafka bench rewrite clean
+.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench rewrite clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ cluster: setup  ## Spark as a cluster of processes on this machine, and killed a
 
 kafka: setup  ## streams from a Kafka broker, whose jars are fetched (a minute)
 	$(BIN)/pytest -m kafka tests/spark/test_kafka.py
+
+chaos: setup  ## kill the processes of a job on Spark, 20 times each kind, and compare its files (many minutes)
+	$(BIN)/python tests/spark/chaos.py
 
 bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)
 	$(BIN)/python bench/bars.py

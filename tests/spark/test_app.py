@@ -91,7 +91,7 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
     queries = {"join": JOIN, "count": COUNT, "http://ex.org/made": MADE, "reader": READER}
     memory, rejected = Memory(), list[Rejected]()
     app = made(spark, data, queries, batch_bytes=size, until="60s")
-    assert app.run(memory, rejects=Rejects(rejected.append)).wait(120)
+    assert app.run(memory, rejects=Rejects(rejected.append)).wait(600)
     expected = embedded(data, queries, until=60 * 10**9)
     assert {name: memory.results(name) for name in queries} == expected
     assert all(expected.values())
@@ -99,25 +99,44 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
 
 
 def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -> None:
-    """Stopped after some batches and started again, with one more query: nothing twice, nothing lost."""
+    """Stopped after some batches and started again, with one more query: nothing twice, nothing lost.
+
+    The session asks for another number of partitions by then; the state stays where it is.  The checksums of its
+    files are those of others, as if a process had been killed between writing the one and the other.
+    """
     memory = Memory()
-    first = made(spark, data, {"join": JOIN}, checkpoint=tmp_path / "c", batch_bytes=20_000).run(memory)
-    while not memory.results("join"):
+    queries = {"join": JOIN, "count": COUNT}
+    first = made(spark, data, queries, checkpoint=tmp_path / "c", batch_bytes=20_000).run(memory)
+    while not (memory.results("join") and memory.results("count")):
         assert not first.wait(0.1)
     first.stop()
     known = len(memory.results("join"))
-    again = made(spark, data, {"join": JOIN, "count": COUNT}, checkpoint=tmp_path / "c", batch_bytes=40_000)
-    assert again.run(memory).wait(120)
-    assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
+    checksums = list((tmp_path / "c" / "spark" / "state").glob("**/.*.changelog.crc"))
+    for path in checksums:
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert checksums
+    more = {**queries, "http://ex.org/made": MADE}
+    spark.conf.set("spark.sql.shuffle.partitions", 3)
+    try:
+        again = made(spark, data, more, checkpoint=tmp_path / "c", batch_bytes=40_000)
+        assert again.run(memory).wait(600)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)
+    assert {name: memory.results(name) for name in queries} == embedded(data, queries)
     assert known < len(memory.results("join"))
-    assert memory.results("count")
-    nothing = made(spark, data, {"join": JOIN, "count": COUNT}, checkpoint=tmp_path / "c").run(Memory())
+    assert memory.results("http://ex.org/made")
+    nothing = made(spark, data, more, checkpoint=tmp_path / "c").run(Memory())
     assert nothing.wait(5)
 
     with pytest.raises(CqelsError, match="query count has changed"):
-        made(spark, data, {"join": JOIN, "count": COUNT + " LIMIT 1"}, checkpoint=tmp_path / "c").run(Memory())
+        made(spark, data, {**more, "count": COUNT + " LIMIT 1"}, checkpoint=tmp_path / "c").run(Memory())
     with pytest.raises(CqelsError, match="there is no query join any more"):
         made(spark, data, {"count": COUNT}, checkpoint=tmp_path / "c").run(Memory())
+    changed = made(spark, data, more, checkpoint=tmp_path / "c")
+    (tmp_path / "more.ttl").write_text("<http://ex.org/s1> <http://ex.org/in> <http://ex.org/r7> .")
+    changed.load(tmp_path / "more.ttl")
+    with pytest.raises(CqelsError, match="the static data has changed"):
+        changed.run(Memory())
 
 
 def test_a_data_frame_of_results(spark: SparkSession, data: Path, tmp_path: Path) -> None:
@@ -137,14 +156,14 @@ def test_a_data_frame_of_results(spark: SparkSession, data: Path, tmp_path: Path
 def test_much_static_data_is_a_file(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_CARRIED", 10)
     memory = Memory()
-    assert made(spark, data, {"join": JOIN}).run(memory).wait(120)
+    assert made(spark, data, {"join": JOIN}).run(memory).wait(600)
     assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
 
 
 def test_strict_stops_with_the_place(spark: SparkSession, data: Path) -> None:
     run = made(spark, data, {"count": COUNT}, strict=True).run(Memory())
     with pytest.raises(DataError, match=f"a2.nt:{SIZE // 2 + 1}"):
-        run.wait(120)
+        run.wait(600)
 
 
 def test_what_cannot_run_is_refused(spark: SparkSession, data: Path) -> None:

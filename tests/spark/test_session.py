@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from cqels.cli import doctor
 from cqels.cli.app import app
 from cqels.model.errors import CqelsError
+from cqels.spark import home as home_module
 from cqels.spark import java as java_module
+from cqels.spark.home import spark_home
 from cqels.spark.java import find_java
 from cqels.spark.session import settings_for
 
@@ -52,6 +54,18 @@ def test_the_java_of_pip_leaves_out_what_it_does_not_have(tmp_path: Path, monkey
     command = [found.program, "--add-modules=jdk.incubator.vector", "-Dsome=a b", "-version"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert f'"{found.version}.' in told
+
+
+def test_the_home_of_spark_has_no_zip_of_its_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+    monkeypatch.setattr(home_module, "cache_folder", lambda: tmp_path / "kernels")
+    found = spark_home()
+    assert found is not None
+    assert found == spark_home()
+    assert (found / "bin" / "spark-submit").exists()
+    assert any((found / "jars").glob("spark-core*.jar"))
+    assert not (found / "python").exists()
+    assert list(found.parent.iterdir()) == [found]
 
 
 def test_settings_depend_on_where_it_runs() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -179,7 +179,8 @@ class App:
         """The rows of the pipeline of one query: results, and what was rejected or late (`cqels.spark.rows`)."""
         together = placed(self.queries, 1 + len(self._queries))
         linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
-        return self._pipeline(uuid4().hex, {each.name or "": 0 for each in linked}, 1, self._partitions(), None)
+        where = {each.name or "": 0 for each in linked}
+        return self._pipeline(uuid4().hex, where, self._keys(1), Dataset.of(self._store), None)
 
     # ------------------------------------------------------------ running
 
@@ -203,7 +204,10 @@ class App:
             raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…), or app.files(…)")
         folder = self._checkpoint or Path(mkdtemp(prefix="cqels-"))
         checkpoint = Checkpoint(folder)
-        manifest = self._manifest(checkpoint)
+        dataset = Dataset.of(self._store)
+        manifest = self._manifest(checkpoint, dataset)
+        dataset = checkpoint.dataset(dataset)
+        checkpoint.write(manifest)
         run = Run(
             self.queries,
             checkpoint,
@@ -218,38 +222,37 @@ class App:
         )
         try:
             run.start(
-                lambda: self._pipeline(
-                    run.name, manifest.placed, manifest.instances, manifest.partitions, folder / "files"
-                ),
-                trigger,
+                lambda: self._pipeline(run.name, manifest.placed, manifest.keys, dataset, folder / "files"), trigger
             )
         except BaseException:
             run.stop()
             raise
         return run
 
-    def _manifest(self, checkpoint: Checkpoint) -> Manifest:
+    def _manifest(self, checkpoint: Checkpoint, dataset: Dataset) -> Manifest:
         """What the checkpoint belongs to, from now on."""
         before = checkpoint.read()
         bounded = self._bounded()
+        groups = self._keys(self._count()) if before is None else before.keys
         now = Manifest(
             id=uuid4().hex if before is None else before.id,
-            instances=self._count() if before is None else before.instances,
+            instances=len(groups),
+            keys=groups,
             start=self._start,
+            data="" if self._checkpoint is None else dataset.digest,
             streams=[
                 {**asdict(each.settings), "ends": number in bounded}
                 for number, each in enumerate(self._streams.values())
             ],
             queries={name: fingerprint(query) for name, query in self._queries.items()},
-            partitions=(before.partitions if before is not None else 0) or self._partitions(),
         )
         if before is not None:
             checkpoint.check(before, now)
+            now.ended = before.ended
             now.finished = before.finished and before.queries == now.queries
             now.queries = before.queries | now.queries
         ordered = sorted(self.queries, key=lambda query: list(now.queries).index(query.name or ""))
         now.placed = placed(ordered, now.instances, None if before is None else before.placed)
-        checkpoint.write(now)
         return now
 
     def _count(self) -> int:
@@ -267,27 +270,29 @@ class App:
             number for number, each in enumerate(self._streams.values()) if each.files is not None and not self._follow
         )
 
+    def _keys(self, instances: int) -> list[int]:
+        return keys(instances, self._partitions())
+
     def _pipeline(
-        self, name: str, where: Mapping[str, int], instances: int, partitions: int, folder: Path | None
+        self, name: str, where: Mapping[str, int], groups: Sequence[int], dataset: Dataset, folder: Path | None
     ) -> DataFrame:
         from pyspark.sql import functions
 
         from cqels.spark.evaluate import Evaluation
 
-        groups = keys(instances, partitions)
         there: list[list[Query]] = [
-            [self._queries[name] for name, at in where.items() if at == number] for number in range(instances)
+            [self._queries[name] for name, at in where.items() if at == number] for number in range(len(groups))
         ]
         wants = {iri: tuple(wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
-        dataset = self._dataset()
+        carried = self._carried(dataset)
         programs = {
             key: Program.of(
                 name,
                 queries,
                 [each.settings for each in self._streams.values()],
                 bounded=self._bounded(),
-                dataset=dataset,
+                dataset=carried,
                 start=self._start,
                 until=self._until,
             )
@@ -323,9 +328,8 @@ class App:
             rows.append(made)
         return rows
 
-    def _dataset(self) -> Dataset:
-        """The static data; much of it travels as a file."""
-        dataset = Dataset.of(self._store)
+    def _carried(self, dataset: Dataset) -> Dataset:
+        """Static data on its way: much of it travels as a file."""
         if len(dataset.quads) <= LARGEST_CARRIED:
             return dataset
         folder = Path(mkdtemp(prefix="cqels-"))

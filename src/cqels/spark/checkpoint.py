@@ -1,18 +1,20 @@
-"""What a checkpoint belongs to: the streams and queries of an application, written beside what Spark keeps.
+"""What a checkpoint belongs to: the streams, data and queries of an application, written beside what Spark keeps.
 
-A checkpoint can go on with the same streams and with the same queries, or more; anything else is refused, and said.
+A checkpoint can go on with the same streams and data and with the same queries, or more; anything else is refused, and
+said.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cqels.model.errors import CqelsError
+from cqels.spark.growing import write_durably
+from cqels.spark.instance import Dataset
 
 VERSION = 1
 
@@ -23,16 +25,21 @@ class Manifest:
 
     id: str
     instances: int
+    keys: list[int]
+    """Those of the instances' state: they stay the same if a later session asks for another number of partitions."""
     start: int
     streams: list[dict[str, Any]]
     """In the order of their numbers: IRI, lateness, idle, arrival, and whether they end."""
+    data: str
+    """The digest of the static data."""
     queries: dict[str, str] = field(default_factory=dict)
     """Names and fingerprints, in the order of registration."""
     placed: dict[str, int] = field(default_factory=dict)
     """Names and instances."""
-    partitions: int = 0
-    """Of Spark: on their number it depends which group of rows an instance is."""
+    ended: bool = False
+    """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
+    """There is nothing left to do."""
     version: int = VERSION
 
 
@@ -42,6 +49,7 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file = folder / "cqels.json"
+        self._data = folder / "data.nq"
 
     @property
     def spark(self) -> str:
@@ -69,12 +77,27 @@ class Checkpoint:
 
     def write(self, manifest: Manifest) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = self._file.with_suffix(".part")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(asdict(manifest), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._file)
+        write_durably(self._file, json.dumps(asdict(manifest), indent=1).encode())
+
+    def tidy(self) -> None:
+        """Remove what killed processes have left on a local disk: files that were never finished, and checksums.
+
+        Hadoop keeps a checksum beside each file, and reads a file that has none as it is.  What a repeated micro-batch
+        writes again is replaced at once, but its checksum right after it: a process that is killed in between leaves
+        two that do not fit, and Spark could not go on, ever.
+        """
+        for path in Path(self.spark).glob("**/.*"):
+            if path.suffix in (".crc", ".tmp"):
+                path.unlink(missing_ok=True)
+
+    def dataset(self, dataset: Dataset) -> Dataset:
+        """The same data as it was when the checkpoint was new: its blank nodes, which state refers to, have names."""
+        if not dataset.has_blank_nodes:
+            return dataset
+        if self.read() is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_durably(self._data, dataset.quads)
+        return replace(dataset, quads=self._data.read_bytes())
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""
@@ -97,6 +120,8 @@ def _changes(before: Manifest, now: Manifest) -> list[str]:
                 faults.append(f"{word} of stream <{iri}> was {then[iri][word]} and is {there[iri][word]}")
     if not faults and list(then) != list(there):
         faults.append("the streams are in another order")
+    if before.data != now.data:
+        faults.append("the static data has changed")
     if before.start != now.start:
         faults.append(f"the start was {before.start} and is {now.start}")
     return faults

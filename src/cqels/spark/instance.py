@@ -7,6 +7,7 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow
+import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
 
 from cqels.engine.batch import Batch
@@ -52,6 +54,21 @@ class Dataset:
             for triple in store.triples(graph)
         ]
         return Dataset(serialize(quads, format=RdfFormat.N_QUADS) or b"", graphs=tuple(name.value for name in named))
+
+    @property
+    def digest(self) -> str:
+        """The same for the same data, whatever its blank nodes are called."""
+        quads = self.quads
+        if self.has_blank_nodes:
+            canonical = pyoxigraph.Dataset(parse(quads, RdfFormat.N_QUADS))
+            canonical.canonicalize(pyoxigraph.CanonicalizationAlgorithm.RDFC_1_0)
+            quads = serialize(canonical, format=RdfFormat.N_QUADS) or b""
+        names = [name.encode() for name in self.graphs]
+        return sha256(b"\n".join([*sorted(quads.splitlines()), *names])).hexdigest()
+
+    @property
+    def has_blank_nodes(self) -> bool:
+        return b"_:" in self.quads
 
     def store(self) -> Store:
         store = Store()

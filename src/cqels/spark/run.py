@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
@@ -66,6 +67,8 @@ class Run:
         self._all_ended, self._done = Event(), Event()
         self._delivering = Lock()
         self._delivered = -1
+        if manifest.ended:
+            self._all_ended.set()
         self._closed = False
         self._query: StreamingQuery | None = None
         self.name = uuid4().hex
@@ -84,6 +87,7 @@ class Run:
             self._rejects.open(run=self._manifest.id)
         if self._manifest.finished:
             return
+        self._checkpoint.tidy()
         frame = pipeline()
         self._query = (
             frame.writeStream.foreachBatch(self._deliver)
@@ -192,12 +196,17 @@ class Run:
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
         self._ended |= {report["instance"] for report in reports if report["ended"]}
-        if len(self._ended) == self._manifest.instances:
+        if len(self._ended) == self._manifest.instances and not self._all_ended.is_set():
+            self._manifest.ended = True  # a later run has no micro-batch that says so, if this one is killed now
+            self._checkpoint.write(self._manifest)
             self._all_ended.set()
 
 
 def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
-    """What is malformed, and what is late: of that every engine tells, and the words of one are enough."""
+    """What is malformed, and what is late: of that every engine tells, and the words of one are enough.
+
+    Each has only the triples that its queries want: the one is taken that has most.
+    """
     found: list[Row] = []
     late: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
@@ -205,7 +214,9 @@ def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
             found.append(row)
         elif row.kind == LATE:
             late.setdefault((row.place, row.reason), {}).setdefault(row.instance, []).append(row)
-    found += [row for told in late.values() for row in max(told.values(), key=len)]
+    for told in late.values():
+        for same in zip_longest(*told.values()):
+            found.append(max((row for row in same if row is not None), key=lambda row: len(row.text or "")))
     return [Rejected(row.query or "", row.place or "", row.reason or "", row.text or "") for row in found]
 
 

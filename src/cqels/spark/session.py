@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from warnings import filterwarnings
 
 from cqels.model.errors import CqelsError
+from cqels.spark.home import spark_home
 from cqels.spark.java import Java, find_java, quiet_home
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def start(
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with _environment(find_java()):
+    with _environment(find_java(), spark_home() if master.startswith("local") else None):
         if log is not None:
             _launch(chosen, log)
         spark: SparkSession = builder.getOrCreate()
@@ -158,11 +159,13 @@ def kill() -> None:
 
 
 @contextmanager
-def _environment(java: Java) -> Iterator[None]:
-    """What Spark reads from the environment when it starts Java: where that is, and which Python workers are."""
+def _environment(java: Java, home: Path | None) -> Iterator[None]:
+    """What Spark reads from the environment when it starts: where it is, and Java, and which Python workers are."""
     wanted = {"JAVA_HOME": str(quiet_home(java))}
     if "PYSPARK_PYTHON" not in os.environ:
         wanted["PYSPARK_PYTHON"] = sys.executable
+        if home is not None and "SPARK_HOME" not in os.environ:  # this Python has the PySpark that the home is of
+            wanted["SPARK_HOME"] = str(home)
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:

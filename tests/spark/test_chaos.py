@@ -1,0 +1,28 @@
+"""A worker and a driver are killed, and the files are what they would have been. `make chaos` kills many more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
+
+from cqels.model.errors import CqelsError
+from cqels.spark.java import find_java
+
+from .chaos import DRIVER, WORKER, chaos, report
+
+
+def test_what_is_killed_changes_nothing(tmp_path: Path) -> None:
+    try:
+        find_java()
+    except CqelsError as error:
+        pytest.skip(str(error))
+    if not Path("/proc/self/environ").exists():
+        pytest.skip("processes are found in /proc")
+    story = chaos(tmp_path, elements=1500, batch_bytes=18_000, kills={WORKER: 1, DRIVER: 1}, seed=3)
+    assert story.right, report(story)
+    assert story.kills == {WORKER: 1, DRIVER: 1}
+    assert story.recoveries
