@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit fuzz cluster kafka chaos bench rewrite clean
+.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench rewrite clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,14 @@ $(BIN)/.ready: pyproject.toml
 	@touch $@
 
 setup: $(BIN)/.ready  ## make a virtual environment with everything in it
+
+demo: $(BIN)/.runs  ## continuous queries on Spark, live in the terminal (a minute)
+	$(BIN)/cqels demo
+
+$(BIN)/.runs: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -e $(BIN)/.ready || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@touch $@
 
 test: lint unit  ## everything CI checks: style, types, layering, tests
 

@@ -194,3 +194,18 @@ def test_a_status_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         metrics.add(1, [report(0, 1, {})], 0.5)
     assert "batch 1" in terminal.getvalue()
     assert metrics.watchers == []
+
+
+def test_what_is_written_appears_above_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, file = Terminal(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Status(Metrics()) as status:
+        assert status.above(file) is file
+        status.show("busy")
+        above = status.above(terminal)
+        above.write("a result\n")
+        above.write("another\n")
+        above.flush()
+        status.show("x" * 500)
+    assert terminal.getvalue().startswith("busy\r\x1b[Ka result\nanother\nbusy\r\x1b[Kxxx")
+    assert terminal.getvalue().endswith("x…\r\x1b[K")

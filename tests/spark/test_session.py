@@ -93,6 +93,8 @@ def test_the_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "missing  b          pip install b\n" in result.output
     assert "get c (for d)" in result.output
     assert doctor.can_run([parts[0], parts[2]])
+    assert doctor.verdict([parts[0], parts[2]]) == "cqels run needs --engine embedded: there is no Spark without c"
+    assert doctor.verdict(parts[:1]).startswith("cqels run uses Spark on ")
 
 
 def test_help_and_an_import_load_no_spark() -> None:

@@ -326,6 +326,19 @@ def test_without_a_run_the_numbers_of_batches_tell(tmp_path: Path) -> None:
     assert path.read_bytes() == all_of([0])
 
 
+def test_files_that_no_run_goes_on_with_have_nothing_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "some.results"
+    path.write_text("of another run")
+    for _ in range(2):
+        sink = Files(path, "csv", single=True, passing=True)
+        sink.open([SELECT], run="r")
+        for number in (0, 1, 1, 2, 3):
+            sink.write(number, batch(number))
+        sink.close()
+        assert path.read_bytes() == all_of([0, 1, 2, 3])
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_file_that_someone_else_changed_is_told(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     go_on(path, "csv", [0, 1])
@@ -411,6 +424,29 @@ def test_a_value_that_is_not_of_its_type_is_told(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- others
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_console_has_the_order_of_time(exact: bool) -> None:
+    """With `exact`, of all micro-batches: what has the latest time waits."""
+    first, second = replace(SELECT, name="one"), replace(SELECT, name="two")
+    values = (Literal("a"), Literal("b"))
+
+    def sent(query: Query, *times: int) -> dict[str, Any]:
+        results = [Result(query.name or "", time * SECOND, 1, "", values) for time in times]
+        return {query.name or "": sent_of(query, results)}
+
+    stream = io.StringIO()
+    sink = Console(stream=stream, exact=exact)
+    sink.open([first, second])
+    sink.write(0, sent(second, 1, 2) | sent(first, 2))
+    sink.write(1, sent(second, 3) | sent(first, 2, 4))
+    sink.close()
+    shown = [" ".join(line.split()[:2]) for line in stream.getvalue().splitlines()]
+    if exact:
+        assert shown == ["two 1s", "one 2s", "one 2s", "two 2s", "two 3s", "one 4s"]
+    else:
+        assert shown == ["two 1s", "one 2s", "two 2s", "one 2s", "two 3s", "one 4s"]
 
 
 def test_the_console_names_queries_if_there_are_several() -> None:

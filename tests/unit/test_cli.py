@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import cqels
 from cqels.cli import main
+from cqels.plan.prepare import prepare
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -210,3 +212,85 @@ def test_light_commands_stay_light() -> None:
         [sys.executable, "-c", "import cqels, sys; print('lark' in sys.modules)"], capture_output=True
     )
     assert done.stdout.strip() == b"False"
+
+
+NOT_HERE = {
+    "--analyze": (("--analyze",), "--analyze shows the plan of an engine in this process"),
+    "checkpoint": (("--engine", "embedded", "--checkpoint", "c"), "--checkpoint can be asked for only with --engine"),
+    "follow": (("--engine", "reference", "--follow", "--ui"), "--follow, --ui can be asked for only with --engine"),
+    "batch": (("--batch", "many"), "--batch: 'many' is not a size"),
+    "trigger": (("--trigger", "often"), "--trigger: 'often' is not a duration"),
+    "conf": (("--conf", "nothing"), "--conf nothing: this is not a setting"),
+    "parquet": (("--engine", "embedded", "--format", "parquet"), "Parquet is written on Spark"),
+    "kafka": (("--engine", "embedded", "--out", "kafka:a:1/t"), "results go to Kafka on Spark"),
+    "until": (("--until", "tomorrow"), "--until: "),
+    "no file": (("--stream", "<http://ex.org/b>=none.nt"), "none.nt"),
+    "stream twice": (("--stream", "<http://ex.org/obs>=obs.nt"), "there is a stream <http://ex.org/obs> already"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_spark_is_asked_for_in_vain_is_told_before_it_starts(run: Run, name: str) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+    options, sentence = NOT_HERE[name]
+    engine = () if "--engine" in options else ("--engine", "spark")
+    code, out, err = run(*HOT, *options, *engine)
+    assert (code, out) == (2, "")
+    assert sentence in err.splitlines()[0]
+
+
+def test_a_wrong_query_is_shown_with_its_place_before_spark_starts(run: Run) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+    Path("q.rq").write_text("SELECT * { STREAM <u:v> { ?s ?p ?o } }")
+    code, _, err = run("run", "q.rq", *STREAM, "--engine", "spark")
+    assert code == 2
+    assert err.splitlines()[:2] == ["error: stream <u:v> is not declared", "  --> q.rq:1:19"]
+
+
+def test_without_spark_another_engine_is_offered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cqels.spark import session
+
+    monkeypatch.setattr(session, "missing_parts", lambda: ["pyspark"])
+    code, _, err = run(*HOT, "--engine", "spark")
+    assert code == 2
+    assert "error: Spark is not installed: there is no pyspark" in err
+    assert "pip install 'cqels[spark]', or run in this process with --engine embedded" in err
+
+
+def test_without_streams_there_is_one_tick_here(run: Run) -> None:
+    Path("static.rq").write_text("PREFIX : <http://ex.org/> SELECT ?room { :s1 :in ?room }")
+    code, out, _ = run("run", "static.rq", "--data", "rooms.ttl", "--engine", "spark")
+    assert (code, out) == (0, "0s  :kitchen\n")
+
+
+def test_a_folder_has_a_file_for_each_query(run: Run) -> None:
+    Path("all.rq").write_text("SELECT ?s { STREAM <http://ex.org/obs> [NOW] { ?s ?p ?o } }")
+    code, out, _ = run(*HOT, "all.rq", "--out", "results/")
+    assert (code, out) == (0, "")
+    assert Path("results/all.csv").read_text().splitlines()[0] == "time,tick,sign,s"
+    assert Path("results/hot.csv").read_text().splitlines()[1:] == ["4s,2,,http://ex.org/kitchen,2"]
+
+
+def test_files_of_the_same_name_have_different_results(run: Run) -> None:
+    Path("more").mkdir()
+    Path("more/hot.rq").write_text(QUERY)
+    _, out, _ = run(*HOT, "more/hot.rq")
+    assert [each.split()[0] for each in out.splitlines()] == ["hot", "hot-2"]
+
+
+def test_the_demonstration_is_the_same_each_time() -> None:
+    from cqels.cli.readings import readings
+
+    lines = list(readings(20_000))
+    assert lines == list(readings(20_000))
+    assert len(lines) == 20_000
+    assert 0 < sum(not line.endswith(" .\n") for line in lines) < 20
+
+
+def test_examples_are_those_of_the_package() -> None:
+    """One copy, and all of it can be prepared."""
+    folder = Path(__file__).parents[2] / "examples" / "sensors"
+    for path in folder.glob("*.rq"):
+        prepare(path.read_text())
+    names = {each.name for each in folder.iterdir()} - {"README.md"}
+    assert names == {each.name for each in (Path(cqels.__file__).parent / "demo").iterdir()}

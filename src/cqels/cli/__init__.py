@@ -1,4 +1,4 @@
-"""The command line: `cqels explain`, `check`, `run` and `doctor`. Heavy imports happen inside the commands."""
+"""The command line: `cqels run`, `demo`, `explain`, `check` and `doctor`. Heavy imports happen inside the commands."""
 
 from cqels.cli.app import main
 

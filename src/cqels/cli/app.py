@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import cache
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +14,7 @@ import typer
 from cqels.model.errors import CqelsError
 
 if TYPE_CHECKING:
+    from cqels.model.errors import Source
     from cqels.plan.algebra import Query
 
 app = typer.Typer(
@@ -19,34 +22,41 @@ app = typer.Typer(
     help="Continuous SPARQL queries over RDF streams and Linked Data.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
 PlanFormat = Literal["text", "json", "mermaid"]
-ResultFormat = Literal["text", "csv", "jsonl", "ntriples"]
+ResultFormat = Literal["text", "csv", "jsonl", "ntriples", "parquet"]
 Dialect = Literal["cqels-ql", "c-sparql", "rsp-ql", "sparqlstream", "streaming-sparql", "ep-sparql"]
 Emission = Literal["istream", "dstream", "rstream", "changes", "snapshot"]
 Policy = Literal["cqels", "window-close", "cqels-1"]
-EngineName = Literal["embedded", "reference"]
+EngineName = Literal["spark", "embedded", "reference"]
 
 QueryPath = Annotated[Path, typer.Argument(metavar="QUERY.rq", help="The query's file; - reads standard input.")]
 QueryPaths = Annotated[list[Path], typer.Argument(metavar="QUERY.rq…", help="Query files; - reads standard input.")]
+_INPUT, _OUTPUT, _MEANING = "Input", "Output", "What the queries mean"
+_SPARK, _GOING_ON = "Spark", "Long runs"
 DialectOption = Annotated[
-    Dialect | None, typer.Option(help="Insist on a dialect. By default the query's own words tell which it is.")
+    Dialect | None,
+    typer.Option(
+        rich_help_panel=_MEANING, help="Insist on a dialect. By default the query's own words tell which it is."
+    ),
 ]
 EmitOption = Annotated[
     Emission | None,
     typer.Option(
+        rich_help_panel=_MEANING,
         help="What is sent: new rows (istream), rows gone (dstream), all rows (rstream), both differences "
-        "with a sign (changes), the ordered result (snapshot). By default the query tells."
+        "with a sign (changes), the ordered result (snapshot). By default the query tells.",
     ),
 ]
 PolicyOption = Annotated[
     Policy | None,
     typer.Option(
+        rich_help_panel=_MEANING,
         help="When a query is evaluated: at every element (cqels), when a window closes (window-close), or "
-        "as the published engine did (cqels-1). By default the dialect tells."
+        "as the published engine did (cqels-1). By default the dialect tells.",
     ),
 ]
 
@@ -101,56 +111,173 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="IRI=PATH",
-            help="A stream and its files, e.g. '<http://ex.org/obs>=obs.nt?element=subject&lateness=2s'. Options after "
-            "'?': element, time, unit, lateness, idle, clock, format, template. May be given several times.",
+            rich_help_panel=_INPUT,
+            help="A stream and its files, e.g. '<http://ex.org/obs>=obs/*.nt?element=subject&lateness=2s'. Options "
+            "after '?': element, time, unit, lateness, idle, clock, format, template. May be given several times.",
         ),
     ] = None,
-    data: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Static RDF for the default graph.")] = None,
-    graph: Annotated[list[str] | None, typer.Option(metavar="IRI=FILE", help="Static RDF for a named graph.")] = None,
-    engine: Annotated[
-        EngineName,
-        typer.Option(
-            help="What runs the queries: the incremental engine in this process (embedded), or the one that computes "
-            "everything anew at every tick (reference)."
-        ),
-    ] = "embedded",
-    emit: EmitOption = None,
-    policy: PolicyOption = None,
-    dialect: DialectOption = None,
-    format: Annotated[ResultFormat, typer.Option(help="How results are written.")] = "text",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write results here, not to the terminal.")] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", rich_help_panel=_INPUT, help="Static RDF for the default graph."),
+    ] = None,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(metavar="IRI=FILE", rich_help_panel=_INPUT, help="Static RDF for a named graph."),
+    ] = None,
     store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep static data on disk in this directory, not in memory.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", rich_help_panel=_INPUT, help="Keep static data on disk in this directory, not in memory."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", rich_help_panel=_INPUT, help="Stop at the first malformed or late element."),
+    ] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            rich_help_panel=_OUTPUT,
+            help="Write results here, not to the terminal: a file such as out.csv, a folder such as results/ with a "
+            "file for each query, or kafka:host:9092/topic.",
+        ),
+    ] = None,
+    format: Annotated[
+        ResultFormat | None,
+        typer.Option(
+            rich_help_panel=_OUTPUT, help="How results are written. By default the file's name tells; else as text."
+        ),
     ] = None,
     rejects: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write rejected and late input here, not to the terminal.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=_OUTPUT, help="Write rejected and late input here, not to the terminal."
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first malformed or late element.")] = False,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="After the last element, let time go on until then.")
+    metrics: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=_OUTPUT, help="Add a line of JSON for each micro-batch."),
+    ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|PORT", rich_help_panel=_OUTPUT, help="Metrics for Prometheus: in a file, or on a port."
+        ),
     ] = None,
     analyze: Annotated[
         bool,
         typer.Option(
             "--analyze",
+            rich_help_panel=_OUTPUT,
             help="At the end show each query's plan with what was done: rows, window sizes, bytes of state, the orders "
-            "that joins took.",
+            "that joins took. Needs --engine embedded.",
         ),
     ] = False,
+    emit: EmitOption = None,
+    policy: PolicyOption = None,
+    dialect: DialectOption = None,
     start: Annotated[
-        str, typer.Option(metavar="TIME", help="The time that the boundaries of sliding windows are counted from.")
+        str,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=_MEANING,
+            help="The time that the boundaries of sliding windows are counted from.",
+        ),
     ] = "0s",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", rich_help_panel=_MEANING, help="After the last element, let time go on until then."
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=_GOING_ON,
+            help="Remember here how far the run has come, and go on from there. Without it each run begins anew.",
+        ),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", rich_help_panel=_GOING_ON, help="Wait for new files, until Ctrl-C."),
+    ] = False,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", rich_help_panel=_GOING_ON, help="Replay at the pace of the data's own times, N times faster."
+        ),
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", rich_help_panel=_GOING_ON, help="Bytes of input in a micro-batch: 32MB."),
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", rich_help_panel=_GOING_ON, help="Time between micro-batches. By default as fast as it goes."
+        ),
+    ] = None,
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            rich_help_panel=_SPARK,
+            help="What runs the queries: Spark; the same incremental engine in this process, without Java (embedded); "
+            "or the one that computes everything anew at every tick (reference).",
+        ),
+    ] = "spark",
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", rich_help_panel=_SPARK, help="Where Spark runs. By default here, on all cores: local[*]."
+        ),
+    ] = None,
+    instances: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, rich_help_panel=_SPARK, help="Engines that the queries are spread over. Default: cores."
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, rich_help_panel=_SPARK, help="Spark's tasks for the engines."),
+    ] = None,
+    ui: Annotated[
+        bool, typer.Option("--ui", rich_help_panel=_SPARK, help="Have Spark's own pages, and say where they are.")
+    ] = False,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", rich_help_panel=_SPARK, help="A setting of Spark's. May be given several times."
+        ),
+    ] = None,
 ) -> None:
-    """Run queries over streams in files and print their exact results.
+    """Run queries over streams in files and write their exact results.
 
-    Example: cqels run hot.rq --stream '<http://ex.org/obs>=obs.nt' --data rooms.ttl
+    On Spark, unless told otherwise. What is written does not depend on the engine or on timing.
+
+    Results as they come, to the terminal:
+
+        cqels run hot.rq --stream '<http://ex.org/obs>=obs.nt' --data rooms.ttl
+
+    Several queries, each with a file of its own, and what was malformed or late in another:
+
+        cqels run hot.rq mean.rq --stream '<http://ex.org/obs>=obs/*.nt' --out results/ --rejects rejects.tsv
+
+    Day and night: new files as they appear, and after an interruption go on, nothing lost and nothing twice:
+
+        cqels run hot.rq --stream '<http://ex.org/obs>=obs/' --follow --checkpoint state/ --out hot.csv
+
+    A recorded day as if it were now, a hundred times faster:
+
+        cqels run hot.rq --stream '<http://ex.org/obs>=day.nt' --speed 100
     """
-    from cqels.cli.running import Run
-    from cqels.model.errors import Source
+    from cqels.cli.running import OnSpark, Run
 
     Run(
         engine=engine,
-        queries=[(_prepared(path, dialect, emit, policy), Source(_text(path), str(path))) for path in queries],
+        queries=_named_queries(queries, dialect, emit, policy),
         streams=stream or [],
         data=data or [],
         graphs=graph or [],
@@ -162,17 +289,43 @@ def run(
         until=until,
         start=start,
         analyze=analyze,
+        spark=OnSpark(
+            master=master,
+            checkpoint=checkpoint,
+            follow=follow or None,
+            speed=speed,
+            instances=instances,
+            partitions=partitions,
+            batch=batch,
+            trigger=trigger,
+            metrics=metrics,
+            prometheus=prometheus,
+            ui=ui or None,
+            conf=tuple(conf) if conf else None,
+        ),
     ).execute()
 
 
 @app.command()
+def demo(
+    size: Annotated[int, typer.Option(metavar="N", min=1, help="Readings in the stream, 96 of each second.")] = 57_600,
+    speed: Annotated[float, typer.Option(metavar="N", min=0.01, help="Times the pace of the data.")] = 24.0,
+) -> None:
+    """Show continuous queries at work: four of them on Spark, over the sensors of four buildings, for half a minute."""
+    from cqels.cli.demo import demonstrate
+
+    demonstrate(size, speed)
+
+
+@app.command()
 def doctor() -> None:
-    """Say what is installed and what is missing. Exit code 2 if `cqels run` cannot work."""
-    from cqels.cli.doctor import can_run, examine
+    """Say what is installed, what is missing, and what `cqels run` would use. Exit code 2 if it cannot work."""
+    from cqels.cli.doctor import can_run, examine, verdict
 
     parts = examine()
     for part in parts:
         typer.echo(str(part))
+    typer.echo(verdict(parts))
     if not can_run(parts):
         raise typer.Exit(2)
 
@@ -206,6 +359,26 @@ def _prepared(path: Path, dialect: str | None, emit: str | None, policy: str | N
     for warning in query.warnings:
         typer.echo(f"warning: {warning}", err=True)
     return query
+
+
+def _named_queries(
+    paths: list[Path], dialect: str | None, emit: str | None, policy: str | None
+) -> list[tuple[Query, Source]]:
+    """The queries, each with its text; one that does not say its name has that of its file."""
+    from cqels.model.errors import Source
+
+    prepared = [(_prepared(path, dialect, emit, policy), path) for path in paths]
+    taken = {query.name for query, _ in prepared if query.name}
+    found = []
+    for query, path in prepared:
+        if not query.name:
+            stem = "query" if str(path) == "-" else path.stem
+            others = (f"{stem}-{number}" for number in count(2))
+            name = next(each for each in chain([stem], others) if each not in taken)
+            taken.add(name)
+            query = replace(query, name=name)
+        found.append((query, Source(_text(path), str(path))))
+    return found
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def examine() -> list[Part]:
         _package("pyoxigraph"),
         _kernels(),
         _package("pyarrow", only="for Spark, and results as tables", extra="spark"),
+        _package("pandas", only="for Spark, and results as tables", extra="spark"),
         _package("protobuf", only="for Spark", extra="spark"),
         _package("pyspark", only="for Spark", extra="spark"),
         _java(),
@@ -45,8 +47,18 @@ def examine() -> list[Part]:
 
 
 def can_run(parts: list[Part]) -> bool:
-    """Whether `cqels run` works."""
+    """Whether `cqels run` works, on some engine."""
     return all(part.found is not None for part in parts if not part.only)
+
+
+def verdict(parts: list[Part]) -> str:
+    """What `cqels run` would use."""
+    if not can_run(parts):
+        return "cqels run cannot work"
+    missing = [part.name for part in parts if part.found is None]
+    if missing:
+        return f"cqels run needs --engine embedded: there is no Spark without {', '.join(missing)}"
+    return f"cqels run uses Spark on {os.cpu_count() or 1} cores of this machine; --engine embedded needs no Java"
 
 
 def _python() -> Part:

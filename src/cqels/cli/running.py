@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TextIO
 
 from pyoxigraph import NamedNode
 
-from cqels.io import Rejected, Result, ResultWriter, Tally, parse_declaration, writer_for
+from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_time
 from cqels.plan.algebra import Query
@@ -21,75 +21,152 @@ SHOWN_REJECTS = 5
 """How many rejected elements are shown on the terminal one by one; all of them are counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """What is asked for that only Spark can do. None is what was not asked for."""
+
+    master: str | None = None
+    checkpoint: Path | None = None
+    follow: bool | None = None
+    speed: float | None = None
+    instances: int | None = None
+    partitions: int | None = None
+    batch: str | None = None
+    trigger: str | None = None
+    metrics: Path | None = None
+    prometheus: str | None = None
+    ui: bool | None = None
+    conf: tuple[str, ...] | None = None
+
+    def asked(self) -> list[str]:
+        """The options that were given."""
+        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) is not None]
+
+
 @dataclass
 class Run:
-    """One run of some queries over some files."""
+    """One run of some queries, all of which have names, over some files."""
 
     engine: str
     queries: list[tuple[Query, Source]]
     streams: list[str]
     data: list[Path]
     graphs: list[str]
-    format: str
-    out: Path | None
+    format: str | None
+    out: str | None
     store: Path | None
     rejects: Path | None
     strict: bool
     until: str | None
     start: str
     analyze: bool
+    spark: OnSpark = OnSpark()
 
     def execute(self) -> None:
-        replay = _replay(self.engine)
+        if self.engine == "spark":
+            if self.analyze:
+                hint = "add --engine embedded; on Spark --metrics FILE has the counts of each micro-batch"
+                raise CqelsError("--analyze shows the plan of an engine in this process", hint=hint)
+            if self.streams:  # without one there is nothing to spread: one tick, here
+                from cqels.cli.on_spark import execute
+
+                execute(self)
+                return
+        if asked := self.spark.asked():
+            why = "with a --stream" if self.engine == "spark" else "with --engine spark"
+            raise CqelsError(f"{', '.join(asked)} can be asked for only {why}")
+        self._here()
+
+    def _here(self) -> None:
+        """In this process."""
+        engine = "embedded" if self.engine == "spark" else self.engine
+        replay = _replay(engine)
         options = {}
         if self.analyze:
-            if self.engine == "reference":
+            if engine == "reference":
                 raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
             options["analysed"] = lambda text: sys.stderr.write(text + "\n")
-        start = _time(self.start, "--start")
-        until = None if self.until is None else _time(self.until, "--until")
         declarations = [parse_declaration(text) for text in self.streams]
-        dataset = Store(self.store)
-        for path in self.data:
-            dataset.load(path)
-        for text in self.graphs:
-            iri, path = _graph(text)
-            dataset.load(path, iri)
+        dataset = self.dataset()
         with ExitStack() as stack:
-            output = stack.enter_context(_opened(self.out, sys.stdout))
             reject = stack.enter_context(_reject_sink(self.rejects))
-            writers = self._writers(output)
+            writers = self._writers(stack)
             tally = stack.enter_context(_status(self.out is not None))
-            try:
+            with self.placing():
                 for query, result in replay(
                     [query for query, _ in self.queries],
                     declarations,
                     dataset,
-                    start=start,
-                    until=until,
+                    start=self.start_time,
+                    until=self.until_time,
                     reject=reject,
                     strict=self.strict,
                     tally=tally,
                     **options,
                 ):
                     writers[id(query)](result)
-            except QueryError as error:
-                self._place(error)
-                raise
-        _summary(tally)
+        summary(tally)
 
-    def _writers(self, output: TextIO) -> dict[int, Callable[[Result], None]]:
+    # ------------------------------------------------------------ what was asked for
+
+    @property
+    def start_time(self) -> int:
+        return _time(self.start, "--start")
+
+    @property
+    def until_time(self) -> int | None:
+        return None if self.until is None else _time(self.until, "--until")
+
+    @property
+    def to_folder(self) -> bool:
+        """Results go to a file for each query."""
+        return self.out is not None and (self.out.endswith("/") or Path(self.out).is_dir())
+
+    @property
+    def chosen_format(self) -> str:
+        """That which was asked for, or that the name of the file tells; else text, in a folder CSV."""
+        return self.format or (format_of_file(self.out or "") or ("csv" if self.to_folder else "text"))
+
+    def dataset(self) -> Store:
+        """The static data."""
+        dataset = Store(self.store)
+        for path in self.data:
+            dataset.load(path)
+        for text in self.graphs:
+            iri, path = _graph(text)
+            dataset.load(path, iri)
+        return dataset
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """An error of registration counts in the text of its query."""
+        try:
+            yield
+        except QueryError as error:
+            for query, source in self.queries:
+                if error.query is query:
+                    error.locate(source)
+            raise
+
+    def _writers(self, stack: ExitStack) -> dict[int, Callable[[Result], None]]:
+        format, several = self.chosen_format, len(self.queries) > 1
+        if format == "parquet":
+            raise CqelsError("Parquet is written on Spark", hint="leave out --engine, or choose another format")
+        if (self.out or "").startswith("kafka:"):
+            raise CqelsError("results go to Kafka on Spark", hint="leave out --engine")
+        together = None if self.to_folder else stack.enter_context(opened(self.out, sys.stdout))
         made: dict[int, Callable[[Result], None]] = {}
         for query, _ in self.queries:
-            writer = writer_for(self.format, output, query.variables, dict(query.prefixes))
-            made[id(query)] = writer.write if len(self.queries) == 1 else _named(writer, output, self.format)
+            if together is None:
+                path = Path(self.out or "") / file_name(query.name or "", format)
+                output = stack.enter_context(opened(path, sys.stdout))
+            else:
+                output = together
+            columns = ("boolean",) if query.form == "ask" else query.variables
+            writer = writer_for(format, output, columns, dict(query.prefixes))
+            stack.callback(writer.close)
+            made[id(query)] = _named(writer, output) if several and together and format == "text" else writer.write
         return made
-
-    def _place(self, error: QueryError) -> None:
-        """An error of registration counts in the text of its query."""
-        for query, source in self.queries:
-            if error.query is query:
-                error.locate(source)
 
 
 def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
@@ -103,10 +180,9 @@ def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
     return by_engine
 
 
-def _named(writer: ResultWriter, output: TextIO, format: str) -> Callable[[Result], None]:
+def _named(writer: ResultWriter, output: TextIO) -> Callable[[Result], None]:
     def write(result: Result) -> None:
-        if format == "text":
-            output.write(f"{result.query}  ")
+        output.write(f"{result.query}  ")
         writer.write(result)
 
     return write
@@ -132,12 +208,14 @@ def _graph(text: str) -> tuple[NamedNode, Path]:
 
 
 @contextmanager
-def _opened(path: Path | None, otherwise: TextIO) -> Iterator[TextIO]:
+def opened(path: str | Path | None, otherwise: TextIO) -> Iterator[TextIO]:
+    """A file to write results to, anew."""
     if path is None:
         yield otherwise
         return
     try:
-        with path.open("w", encoding="utf-8", newline="") as stream:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with Path(path).open("w", encoding="utf-8", newline="") as stream:
             yield stream
     except OSError as error:
         raise CqelsError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
@@ -158,7 +236,7 @@ def _reject_sink(path: Path | None) -> Iterator[Callable[[Rejected], None]]:
     if path is None:
         yield tell
         return
-    with _opened(path, sys.stderr) as stream:
+    with opened(path, sys.stderr) as stream:
         yield lambda rejected: _write(stream, rejected)
 
 
@@ -181,7 +259,8 @@ def _status(to_file: bool) -> Iterator[Tally]:
         yield tally
 
 
-def _summary(tally: Tally) -> None:
+def summary(tally: Tally) -> None:
+    """What was done, in one line."""
     sys.stdout.flush()
     sys.stderr.write(_words(tally) + "\n")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from cqels.engine.batch import Batch
 from cqels.engine.engine import Engine
@@ -11,7 +11,7 @@ from cqels.engine.intake import Intake
 from cqels.engine.merge import merged
 from cqels.engine.reading import file_batches
 from cqels.engine.standing import StandingQuery
-from cqels.io import Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally
+from cqels.io import InTime, Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally
 from cqels.io.files import files_of
 from cqels.io.read import check_files
 from cqels.plan.algebra import Query
@@ -46,12 +46,14 @@ def replay(
         for query in queries:
             running.append((query, engine.register(query, declare=False)))
 
-        def taken() -> Iterator[tuple[Query, Result]]:
+        order = InTime(len(running))
+
+        def taken(*, last: bool = False) -> Iterator[tuple[Query, Result]]:
             rejects.check()
-            sent = [[(query, result) for result in standing.take()] for query, standing in running]
-            for pair in heapq.merge(*sent, key=lambda pair: pair[1].time):
+            due = order.add([standing.take() for _, standing in running])
+            for number, result in chain(due, order.rest() if last else ()):
                 tally.results += 1
-                yield pair
+                yield running[number][0], result
 
         sources = [batches(each, number, engine.intake, rejects.malformed) for number, each in enumerate(declared)]
         for batch in merged(sources, engine.hold):
@@ -66,7 +68,7 @@ def replay(
             engine.heartbeat(until)
         elif not declared:
             engine.heartbeat(start)
-        yield from taken()
+        yield from taken(last=True)
         if analysed is not None:
             for _, standing in running:
                 analysed(standing.explain())

@@ -3,13 +3,15 @@
 from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration
 from cqels.io.element import Element, Rejected
 from cqels.io.load import read_graph
+from cqels.io.order import InTime
 from cqels.io.read import merge, read_stream
-from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, writer_for
+from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, file_name, format_of_file, writer_for
 from cqels.io.tally import Rejects, Tally
 
 __all__ = [
     "RESULT_FORMATS",
     "Element",
+    "InTime",
     "Rejected",
     "Rejects",
     "Result",
@@ -18,6 +20,8 @@ __all__ = [
     "StreamSettings",
     "Tally",
     "declare",
+    "file_name",
+    "format_of_file",
     "merge",
     "parse_declaration",
     "read_graph",

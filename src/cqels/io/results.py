@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
+from urllib.parse import quote
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
@@ -159,6 +161,29 @@ _WRITERS: dict[str, Callable[[TextIO, Sequence[str], Mapping[str, str]], ResultW
     "nq": TimedTriplesWriter,
 }
 RESULT_FORMATS = tuple(_WRITERS)
+EXTENSIONS = {"csv": "csv", "jsonl": "jsonl", "text": "txt", "ntriples": "nt", "nq": "nq", "parquet": "parquet"}
+"""The ends of files' names, for those of Spark too."""
+
+
+def format_of_file(name: str) -> str | None:
+    """The format that the end of a file's name tells.
+
+    >>> format_of_file("out.csv"), format_of_file("out")
+    ('csv', None)
+    """
+    extension = Path(name).suffix.removeprefix(".")
+    return next((format for format, each in EXTENSIONS.items() if each == extension), None)
+
+
+def file_name(query: str, format: str) -> str:
+    """The name of the file of a query's results in a folder. In Parquet it is a folder itself.
+
+    >>> file_name("http://ex.org/alert", "jsonl")
+    'http%3A%2F%2Fex.org%2Falert.jsonl'
+    """
+    name = quote(query, safe=" ")
+    name = name.replace(".", "%2E", 1) if name.startswith(".") else name
+    return name if format == "parquet" else f"{name}.{EXTENSIONS[format]}"
 
 
 def writer_for(format: str, stream: TextIO, variables: Sequence[str], prefixes: Mapping[str, str]) -> ResultWriter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -16,6 +16,7 @@ from uuid import uuid4
 from pyoxigraph import NamedNode
 
 from cqels.engine.core import fingerprint, sources_of
+from cqels.engine.engine import Engine
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import parse_duration, parse_time
@@ -64,7 +65,7 @@ class App:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Callable[[], SparkSession],
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         instances: int | None = None,
@@ -76,14 +77,17 @@ class App:
         strict: bool = False,
         store: Store | None = None,
     ) -> None:
-        """`checkpoint` is a directory to go on from; without it the application begins anew each time.
+        """`spark` is a session, or makes one when it is needed.
+
+        `checkpoint` is a directory to go on from; without it the application begins anew each time.
 
         `instances` are the engines that queries are spread over, at most one for each query and each of Spark's
         partitions if not said.  Boundaries of sliding windows are counted from `start`; when all streams have ended,
         time goes on `until` then.  Files are read once; with `follow` new ones are waited for, and with `speed` their
-        elements come at their own pace, so many times faster.  With `strict` the first malformed record ends the run.
+        elements come at their own pace, so many times faster.  With `strict` the first malformed or late element ends
+        the run.
         """
-        self._spark = spark
+        self._session = spark
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
         self._instances = instances
         self._start = parse_time(start)
@@ -94,6 +98,12 @@ class App:
         self._queries: dict[str, Query] = {}
 
     # ------------------------------------------------------------ what there is
+
+    @property
+    def _spark(self) -> SparkSession:
+        if callable(self._session):
+            self._session = self._session()
+        return self._session
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -134,16 +144,17 @@ class App:
     ) -> Query:
         """Add a query for `run`: its text, or the path of a file with it."""
         planned, source = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
-        try:
-            self._check(planned)
-        except QueryError as error:
-            if source is not None:
-                error.locate(source)
-            raise
         named = planned if planned.name else replace(planned, name=f"query-{len(self._queries) + 1}")
         assert named.name is not None
         if named.name in self._queries:
             raise CqelsError(f"there is a query {named.name} already", hint="register it under another name")
+        try:
+            self._check(named)
+        except QueryError as error:
+            error.query = planned
+            if source is not None:
+                error.locate(source)
+            raise
         self._queries[named.name] = named
         return named
 
@@ -206,9 +217,16 @@ class App:
             metrics,
             ends=not self._follow and all(each.files is not None for each in self._streams.values()),
             paced=self._speed is not None,
+            strict=self._strict,
             temporary=self._checkpoint is None,
         )
-        run.start(lambda: self._pipeline(run.name, manifest.placed, manifest.keys, dataset, folder / "files"), trigger)
+        try:
+            run.start(
+                lambda: self._pipeline(run.name, manifest.placed, manifest.keys, dataset, folder / "files"), trigger
+            )
+        except BaseException:
+            run.stop()
+            raise
         return run
 
     def _manifest(self, checkpoint: Checkpoint, dataset: Dataset) -> Manifest:
@@ -240,9 +258,11 @@ class App:
     def _count(self) -> int:
         if self._instances is not None:
             return self._instances
-        partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
         groups = set(placed(self.queries, 1 + len(self._queries)).values())
-        return max(1, min(partitions, len(groups)))
+        return max(1, min(self._partitions(), len(groups)))
+
+    def _partitions(self) -> int:
+        return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
     def _bounded(self) -> frozenset[int]:
         """The streams that end, and are waited for."""
@@ -251,7 +271,7 @@ class App:
         )
 
     def _keys(self, instances: int) -> list[int]:
-        return keys(instances, int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        return keys(instances, self._partitions())
 
     def _pipeline(
         self, name: str, where: Mapping[str, int], groups: Sequence[int], dataset: Dataset, folder: Path | None
@@ -329,6 +349,11 @@ class App:
                     span=each.span,
                     hint=f"the streams are {streams}" if known else "app.stream(iri, rows, lift=…), or app.files(…)",
                 )
+        with Engine() as engine:  # which refuses what it cannot run
+            for stream in self._streams.values():
+                engine.declare(stream.settings)
+            for other in (*self.queries, query):
+                engine.register(other, declare=False)
 
 
 def _planned(query: str | os.PathLike[str] | Query, **options: str | None) -> tuple[Query, Source | None]:

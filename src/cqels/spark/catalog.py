@@ -89,7 +89,7 @@ class Catalog:
     def make(self, *, follow: bool) -> None:
         """List the files that are there now, those of each stream in the order of their names."""
         for number, declaration in self._streams.items():
-            for path in _files(declaration, may_be_none=follow):
+            for path in files_there(declaration, may_be_none=follow):
                 self.files[number].append(_listed(declaration, path))
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = [self._head(), *(_line(number, each) for number, files in self.files.items() for each in files)]
@@ -106,7 +106,7 @@ class Catalog:
         for number, declaration in self._streams.items():
             known = {each.path: each for each in self.files[number]}
             new = []
-            for path in _files(declaration, may_be_none=True):
+            for path in files_there(declaration, may_be_none=True):
                 if str(path) in known:
                     known[str(path)].check()
                 else:
@@ -171,7 +171,8 @@ def _line(stream: int, listed: Listed) -> str:
     return json.dumps({"stream": stream, **asdict(listed)}) + "\n"
 
 
-def _files(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterable[Path]:
+def files_there(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterable[Path]:
+    """The files of a stream now. Where more may come, a folder or a pattern need not have any."""
     path = Path(declaration.path)
     if may_be_none and (path.is_dir() or glob.has_magic(declaration.path)):
         try:

@@ -56,6 +56,10 @@ class Checkpoint:
         """Where Spark keeps offsets and state."""
         return str(self.folder / "spark")
 
+    def is_done(self, batch: int) -> bool:
+        """Spark has written down that a micro-batch is done; there is none before the first."""
+        return batch < 0 or (self.folder / "spark" / "commits" / str(batch)).exists()
+
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""
         try:

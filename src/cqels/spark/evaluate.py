@@ -83,7 +83,7 @@ class Evaluation(StatefulProcessor):
         instance = self._instance(place, program, head)
         report = instance.instance.advance(arrivals)
         rejected = [row for row in received if row.kind == REJECTED]
-        for row in rejected:
+        for row in sorted(rejected, key=lambda row: (row.stream, row.position, row.number)):
             yield _row(number, kind=REJECTED, place=row.place, reason=row.reason, text=row.text)
         for late in instance.instance.late():
             yield _row(number, kind=LATE, place=late.place, reason=late.reason, text=late.text)

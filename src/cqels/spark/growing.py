@@ -101,6 +101,35 @@ class GrowingFile:
         )
 
 
+class PassingFile:
+    """A file of the results of a run that no other goes on from: it replaces what is there."""
+
+    def __init__(self, path: Path, head: bytes = b"") -> None:
+        self._path = path
+        self._after, self._last = 0, HEAD
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("wb")
+            self._file.write(head)
+        except OSError as error:
+            raise not_written(path, error) from None
+
+    def append(self, batch: int, made: Callable[[int], tuple[bytes, int]]) -> None:
+        """Add a batch, as to a growing file."""
+        if batch <= self._last:
+            return
+        data, self._after = made(self._after)
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise not_written(self._path, error) from None
+        self._last = batch
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def read_progress(path: Path) -> Progress | None:
     """What was recorded, if something was."""
     try:

@@ -161,6 +161,8 @@ class Report:
     elements: int = 0
     triples: int = 0
     late: int = 0
+    time: int | None = None
+    """Of the last element that was given to the queries."""
     seconds: float = 0.0
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -234,6 +236,7 @@ class Instance:
         due = self._merge.due()
         if len(due):
             self._engine.push_batch(due)
+            report.time = int(due.times[-1])
         counts = np.bincount(due.streams, minlength=len(self.program.streams)).tolist()
         for query in self._engine.queries:
             read = sum(counts[each] for each in query.running.streams if each < len(counts))

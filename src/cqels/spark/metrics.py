@@ -76,6 +76,8 @@ class Totals:
     rebuilt: int = 0
     instances: int = 0
     watermark: int | None = None
+    time: int | None = None
+    """Of the last element that was given to the queries."""
     held: int = 0
     state_bytes: int = 0
     log_bytes: int = 0
@@ -228,6 +230,7 @@ class Metrics:
         latest = self._latest.values()  # an engine that had nothing to do says nothing
         totals.instances = len(latest)
         totals.watermark = min((each["watermark"] for each in latest if each["watermark"] is not None), default=None)
+        totals.time = max((each["time"] for each in reports if each.get("time") is not None), default=totals.time)
         totals.held = max((each["held"] for each in latest), default=0)
         totals.state_bytes = sum(each["state_bytes"] for each in latest)
         totals.log_bytes = sum(each["log_bytes"] for each in latest)

@@ -21,24 +21,29 @@ _NEAR = 1 << 16
 
 
 class Pace:
-    """Tells how far streams are due: what is `t` after the first element at `t / speed` after the start."""
+    """Tells how far streams are due: what is `t` after the first element at `t / speed` after that was read.
+
+    The first micro-batch has the elements of the first time alone: it may take long, and nothing is to wait behind it.
+    """
 
     def __init__(self, speed: float, units: dict[int, str]) -> None:
         """The units in which each stream counts its times."""
         self._speed = speed
         self._units = units
         self._first: int | None = None
-        self._started = 0
+        self._started: int | None = None
         self._next: int | None = None
 
     def due(self, catalog: Catalog, start: dict[int, Place], end: dict[int, Place]) -> dict[int, Place]:
         """How far of what is between two places, in each stream, may be delivered now."""
         now = monotonic_ns()
         if self._first is None:
-            self._first, self._started = self._earliest(catalog, start), now
-            if self._first is None:
+            self._first = reached = self._earliest(catalog, start)
+            if reached is None:
                 return end  # there is no time to wait for
-        reached = self._first + int((now - self._started) * self._speed)
+        else:
+            self._started = now if self._started is None else self._started
+            reached = self._first + int((now - self._started) * self._speed)
         if self._next is not None and reached < self._next:
             return start
         due = {stream: self._due(catalog, stream, start[stream], end[stream], reached) for stream in start}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cqels.io import Rejected
-from cqels.spark.growing import GrowingFile
+from cqels.spark.growing import GrowingFile, PassingFile
 
 SHOWN = 5
 """How many are shown on the terminal one by one; all of them are counted."""
@@ -28,14 +28,18 @@ class Rejects:
         *,
         stream: TextIO | None = None,
         replace: bool = False,
+        passing: bool = False,
     ) -> None:
-        self._to, self._stream, self._replace = to, stream or sys.stderr, replace
-        self._file: GrowingFile | None = None
+        """A file of another run is refused unless it may be replaced; `passing`: as in `cqels.spark.sinks.Files`."""
+        self._to, self._stream, self._replace, self._passing = to, stream or sys.stderr, replace, passing
+        self._file: GrowingFile | PassingFile | None = None
         self._last = -1
         self.count = 0
 
     def open(self, *, run: str = "") -> None:
-        if isinstance(self._to, str | PathLike):
+        if isinstance(self._to, str | PathLike) and self._passing:
+            self._file = PassingFile(Path(self._to))
+        elif isinstance(self._to, str | PathLike):
             self._file = GrowingFile(Path(self._to), run=run, replace=self._replace)
 
     def write(self, batch: int, rejected: Sequence[Rejected]) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
-from threading import Event, Thread
-from time import monotonic
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark.files import SparkFiles
 
 from cqels.io import Rejected
-from cqels.model.errors import CqelsError, DataError
+from cqels.model.errors import CqelsError, DataError, Source
 from cqels.plan.algebra import Query
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
@@ -31,9 +31,15 @@ if TYPE_CHECKING:
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
 
-_OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*= hint: (.*))?")
+_OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*--> (.*))?(?:\n\s*= hint: (.*))?")
 _TICK = 0.2
 """Seconds between looks at whether a pipeline still runs."""
+_LONGEST_COMMIT = 10.0
+"""Seconds that Spark has to write down that a delivered micro-batch was the last one."""
+
+
+class Stopped(Exception):
+    """A micro-batch that is not delivered any more: whoever goes on from the checkpoint repeats it."""
 
 
 class Run:
@@ -50,14 +56,17 @@ class Run:
         *,
         ends: bool,
         paced: bool,
+        strict: bool,
         temporary: bool,
     ) -> None:
         self._queries = {query.name or "": query for query in queries}
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
-        self._ends, self._paced, self._temporary = ends, paced, temporary
+        self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
         self._ended: set[int] = set()
         self._all_ended, self._done = Event(), Event()
+        self._delivering = Lock()
+        self._delivered = -1
         if manifest.ended:
             self._all_ended.set()
         self._closed = False
@@ -108,10 +117,14 @@ class Run:
         return True
 
     def stop(self) -> None:
-        """End the run, whatever has been read."""
-        if self._closed:
-            return
-        self._closed = True
+        """End the run, whatever has been read.
+
+        A micro-batch that is being delivered is, and is done; one that is being computed is left for the next run.
+        """
+        with self._delivering:
+            if self._closed:
+                return
+            self._closed = True
         try:
             self._halt()
         finally:
@@ -130,13 +143,22 @@ class Run:
     def _halt(self) -> None:
         if self._query is None:
             return
+        failed = not self._query.isActive
+        self._settle()
         self._query.stop()
         with suppress(OSError):  # engines on other machines go with their executors
             for memory in Path(SparkFiles.getRootDirectory()).glob(f"{self.name}-*"):
                 memory.unlink(missing_ok=True)
-        if (error := self._query.exception()) is not None:
+        if failed and (error := self._query.exception()) is not None:
             self._manifest.finished = False
             raise _ours(error) from error
+
+    def _settle(self) -> None:
+        """Wait until what was delivered is written down as done, so that it is not delivered again."""
+        assert self._query is not None
+        limit = monotonic() + _LONGEST_COMMIT
+        while self._query.isActive and not self._checkpoint.is_done(self._delivered) and monotonic() < limit:
+            sleep(_TICK / 10)
 
     def _wait_for_all(self) -> None:
         """Notice when all that there is has been read, and Spark has written down that it was."""
@@ -159,11 +181,18 @@ class Run:
             name: Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
             for name, mine in found.items()
         }
-        for sink in self._sinks:
-            sink.write(batch, sent)
-        if self._rejects is not None:
-            self._rejects.write(batch, rejected_in(rows))
+        rejected = rejected_in(rows)
+        if rejected and self._strict:
+            raise DataError(str(rejected[0]), hint="without strict such input is counted, reported and left out")
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
+        with self._delivering:
+            if self._closed:
+                raise Stopped
+            for sink in self._sinks:
+                sink.write(batch, sent)
+            if self._rejects is not None:
+                self._rejects.write(batch, rejected)
+            self._delivered = batch
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
         self._ended |= {report["instance"] for report in reports if report["ended"]}
@@ -196,4 +225,5 @@ def _ours(error: Any) -> Exception:
     found = _OURS.search(str(error))
     if found is None:
         return error if isinstance(error, Exception) else CqelsError(str(error))
-    return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip(), hint=found[3])
+    source = None if found[3] is None else Source("", found[3].strip())
+    return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip(), source=source, hint=found[4])

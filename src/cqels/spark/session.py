@@ -14,14 +14,15 @@ from warnings import filterwarnings
 
 from cqels.model.errors import CqelsError
 from cqels.spark.home import spark_home
-from cqels.spark.java import Java, find_java
+from cqels.spark.java import Java, find_java, quiet_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INSTALL = "pip install 'cqels[spark]'"
-_PARTS = ("pyspark", "pyarrow", "google.protobuf")
+_PARTS = ("pyspark", "pandas", "pyarrow", "google.protobuf")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+_OPTIONS = "spark.driver.extraJavaOptions"
 _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
 
@@ -57,18 +58,22 @@ def start(
     partitions: int | None = None,
     ui: bool = False,
     settings: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> SparkSession:
     """A Spark session with the settings that were measured to be best; the one that runs already, if there is one.
 
     `partitions` is the number of tasks after a shuffle, and so of engines that can run side by side.  `settings` are
-    Spark's own and go before ours.
+    Spark's own and go before ours; options for Java are added.  With a `log`, all that Java and its workers say goes to
+    that file, and Ctrl-C does not reach them.
     """
-    missing = [part for part in _PARTS if not _is_there(part)]
-    if missing:
+    if missing := missing_parts():
         raise CqelsError(f"Spark is not installed: there is no {' and no '.join(missing)}", hint=INSTALL)
     from pyspark.sql import SparkSession
 
-    chosen = settings_for(master, name=name, partitions=partitions, ui=ui) | dict(settings or {})
+    ours = settings_for(master, name=name, partitions=partitions, ui=ui)
+    chosen = ours | dict(settings or {})
+    if chosen[_OPTIONS] != ours[_OPTIONS]:
+        chosen[_OPTIONS] = f"{ours[_OPTIONS]} {chosen[_OPTIONS]}"
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     filterwarnings(
@@ -78,8 +83,26 @@ def start(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     with _environment(find_java(), spark_home() if master.startswith("local") else None):
+        if log is not None:
+            _launch(chosen, log)
         spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+def missing_parts() -> list[str]:
+    """The packages that Spark needs and that are not installed."""
+    return [part for part in _PARTS if not _is_there(part)]
+
+
+def _launch(settings: Mapping[str, str], log: Path) -> None:
+    """Start Java away from the terminal of this process."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll(list(settings.items()))
+    with log.open("ab") as file:
+        apart = {"stdout": file, "stderr": file, "start_new_session": True}
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, apart), conf=conf)
 
 
 def _is_there(part: str) -> bool:
@@ -93,7 +116,7 @@ def settings_for(master: str, *, name: str, partitions: int | None, ui: bool) ->
     """All settings of a session."""
     local = master.startswith("local")
     chosen = {"spark.master": master, "spark.app.name": name, "spark.ui.enabled": str(ui).lower(), **SETTINGS}
-    chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    chosen[_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if local:
         chosen |= LOCAL
     if partitions is not None or local:
@@ -126,10 +149,19 @@ def stop(spark: SparkSession) -> None:
         process.wait()
 
 
+def kill() -> None:
+    """End Java at once, if there is one, and leave the rest to the end of this process."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+
+
 @contextmanager
 def _environment(java: Java, home: Path | None) -> Iterator[None]:
     """What Spark reads from the environment when it starts: where it is, and Java, and which Python workers are."""
-    wanted = {"JAVA_HOME": str(java.home)}
+    wanted = {"JAVA_HOME": str(quiet_home(java))}
     if "PYSPARK_PYTHON" not in os.environ:
         wanted["PYSPARK_PYTHON"] = sys.executable
         if home is not None and "SPARK_HOME" not in os.environ:  # this Python has the PySpark that the home is of

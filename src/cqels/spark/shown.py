@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeAlias
+from threading import RLock, Thread
+from typing import Any, TextIO, TypeAlias, cast
 
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 from cqels.spark.metrics import QUANTILES, Histogram, Metrics, Totals, status_line
-
-if TYPE_CHECKING:
-    from rich.status import Status as Line
 
 _Sample: TypeAlias = tuple[str, Mapping[str, str], float]
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -124,28 +122,66 @@ class Endpoint:
 
 
 class Status:
-    """A line on standard error that says what the pipeline does; nothing where that is no terminal."""
+    """A line on standard error that says what the pipeline does, below all else; nothing where that is no terminal."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._line: Line | None = None
+        self._stream = sys.stderr if sys.stderr.isatty() else None
+        self._text = ""
+        self._shown = False
+        self._lock = RLock()
 
     def __enter__(self) -> Status:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.status import Status as Line
-
-            self._line = Line("starting …", console=Console(stderr=True))
-            self._line.start()
-            self._metrics.watchers.append(self._show)
+        if self._stream is not None:
+            self._metrics.watchers.append(self._update)
         return self
 
     def __exit__(self, *fault: object) -> None:
-        if self._line is not None:
-            self._metrics.watchers.remove(self._show)
-            self._line.stop()
-            self._line = None
+        if self._stream is not None:
+            self._metrics.watchers.remove(self._update)
+        self.show("")
 
-    def _show(self, metrics: Metrics) -> None:
-        if self._line is not None:
-            self._line.update(status_line(metrics))
+    def show(self, text: str) -> None:
+        """Another text, cut to what the terminal is wide."""
+        with self._lock:
+            self._clear()
+            self._text = text
+            self._draw()
+
+    def above(self, stream: TextIO) -> TextIO:
+        """A stream to the same terminal, what is written to which appears above the line."""
+        return cast(TextIO, _Above(self, stream)) if self._stream is not None and stream.isatty() else stream
+
+    def _update(self, metrics: Metrics) -> None:
+        self.show(status_line(metrics))
+
+    def _draw(self) -> None:
+        if self._stream is not None and self._text:
+            width = shutil.get_terminal_size().columns
+            self._stream.write(self._text if len(self._text) < width else f"{self._text[: width - 2]}…")
+            self._stream.flush()
+            self._shown = True
+
+    def _clear(self) -> None:
+        if self._stream is not None and self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+class _Above:
+    """Takes the line away before something is written, and brings it back when that is complete."""
+
+    def __init__(self, status: Status, stream: TextIO) -> None:
+        self._status, self._stream = status, stream
+
+    def write(self, text: str) -> int:
+        with self._status._lock:
+            self._status._clear()
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._status._lock:
+            self._stream.flush()
+            if not self._status._shown:
+                self._status._draw()

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
-from urllib.parse import quote
 
-from cqels.io import RESULT_FORMATS, Result, ResultWriter, writer_for
+from cqels.io import RESULT_FORMATS, InTime, Result, ResultWriter, file_name, format_of_file, writer_for
+from cqels.io.results import EXTENSIONS
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.spark.formats import body, check, head, json_lines
-from cqels.spark.growing import GrowingFile
+from cqels.spark.growing import GrowingFile, PassingFile
 from cqels.spark.parts import Parts
 from cqels.spark.sent import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXTENSIONS = {"csv": "csv", "jsonl": "jsonl", "text": "txt", "ntriples": "nt", "nq": "nq", "parquet": "parquet"}
 FILE_FORMATS = (*RESULT_FORMATS, "parquet")
 _KAFKA = re.compile(r"kafka:(?P<servers>[^/]+)/(?P<topic>[^/]+)")
 
@@ -46,32 +45,46 @@ class Sink(Protocol):
 
 
 class Console:
-    """Shows results as they come. A batch that is repeated after a crash is shown again."""
+    """Shows results as they come, those of a micro-batch in the order of time.
 
-    def __init__(self, format: str = "text", stream: TextIO | None = None) -> None:
+    With `exact`, what all queries send is in one order, whatever the micro-batches are; so results of the latest time
+    wait for the next micro-batch.  A batch that is repeated after a crash is shown again.
+    """
+
+    def __init__(self, format: str = "text", stream: TextIO | None = None, *, exact: bool = False) -> None:
         self._format = format
         self._stream = stream or sys.stdout
+        self._exact = exact
         self._writers: dict[str, ResultWriter] = {}
+        self._order = InTime(0)
         self._last = -1
 
     def open(self, queries: Sequence[Query], *, run: str = "") -> None:
         for query in queries:
             check(query, self._format)
-            self._writers[_name(query)] = writer_for(self._format, self._stream, query.variables, dict(query.prefixes))
+            columns = ("boolean",) if query.form == "ask" else query.variables
+            self._writers[_name(query)] = writer_for(self._format, self._stream, columns, dict(query.prefixes))
+        self._order = InTime(len(queries))
 
     def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
         if batch <= self._last:
             return
-        named = self._format == "text" and len(self._writers) > 1
-        for name, each in sent.items():
-            for result in each.results():
-                if named:
-                    self._stream.write(f"{name}  ")
-                self._writers[name].write(result)
+        self._show(self._order.add([list(sent[name].results()) if name in sent else [] for name in self._writers]))
+        if not self._exact:
+            self._show(self._order.rest())
         self._stream.flush()
         self._last = batch
 
+    def _show(self, results: Iterable[tuple[int, Result]]) -> None:
+        writers = list(self._writers.items())
+        for number, result in results:
+            name, writer = writers[number]
+            if self._format == "text" and len(writers) > 1:
+                self._stream.write(f"{name}  ")
+            writer.write(result)
+
     def close(self) -> None:
+        self._show(self._order.rest())
         for writer in self._writers.values():
             writer.close()
 
@@ -81,7 +94,8 @@ class Files:
 
     `results/` has `<query>.csv`; `out.csv` is the file of a single query.  In Parquet a query has a folder of parts,
     one for each micro-batch (`types` and `unit`: see `cqels.spark.parts`).  Files are those of the machine that the
-    driver runs on.  Files of another run are refused, unless they may be replaced.
+    driver runs on.  Files of another run are refused, unless they may be replaced.  Where no run goes on from another,
+    `passing`, nothing is noted beside them.  `single` says whether the place is a file, where its name does not.
     """
 
     def __init__(
@@ -91,18 +105,20 @@ class Files:
         *,
         types: Mapping[str, str] | None = None,
         unit: str = "ns",
+        single: bool | None = None,
         replace: bool = False,
+        passing: bool = False,
     ) -> None:
         self._place = Path(place)
-        extension = self._place.suffix.removeprefix(".")
-        self._format = format or next((name for name, each in _EXTENSIONS.items() if each == extension), "csv")
+        self._format = format or format_of_file(str(place)) or "csv"
         if self._format not in FILE_FORMATS:
             raise CqelsError(
                 f"results have no format '{self._format}'", hint=f"the formats are {', '.join(FILE_FORMATS)}"
             )
-        self._single = extension == _EXTENSIONS[self._format]
-        self._types, self._unit, self._replace = dict(types or {}), unit, replace
-        self._files: dict[str, GrowingFile] = {}
+        named = self._place.suffix == f".{EXTENSIONS[self._format]}"
+        self._single = named if single is None else single
+        self._types, self._unit, self._replace, self._passing = dict(types or {}), unit, replace, passing
+        self._files: dict[str, GrowingFile | PassingFile] = {}
         self._parts: dict[str, Parts] = {}
 
     def open(self, queries: Sequence[Query], *, run: str = "") -> None:
@@ -116,9 +132,13 @@ class Files:
                 self._parts[name] = Parts(
                     path, query, types=self._types, unit=self._unit, run=run, replace=self._replace
                 )
+                continue
+            check(query, self._format)
+            begin = head(query, self._format)
+            if self._passing:
+                self._files[name] = PassingFile(path, begin)
             else:
-                check(query, self._format)
-                self._files[name] = GrowingFile(path, head(query, self._format), run=run, replace=self._replace)
+                self._files[name] = GrowingFile(path, begin, run=run, replace=self._replace)
 
     def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
         for name, each in sent.items():
@@ -135,11 +155,7 @@ class Files:
         self._files.clear()
 
     def _path(self, query: Query) -> Path:
-        if self._single:
-            return self._place
-        name = quote(_name(query), safe=" ")
-        name = name.replace(".", "%2E", 1) if name.startswith(".") else name
-        return self._place / (name if self._format == "parquet" else f"{name}.{_EXTENSIONS[self._format]}")
+        return self._place if self._single else self._place / file_name(_name(query), self._format)
 
 
 class Kafka:
@@ -260,8 +276,7 @@ def sink_of(text: str, *, format: str | None = None, replace: bool = False) -> S
         if match is None:
             raise CqelsError(f"'{text}' does not name a topic", hint="write kafka:host:9092/topic")
         return Kafka(match["servers"], match["topic"])
-    known = {f".{each}" for each in _EXTENSIONS.values()}
-    if not text or (format is None and not text.endswith("/") and Path(text).suffix not in known):
+    if not text or (format is None and not text.endswith("/") and format_of_file(text) is None):
         raise CqelsError(
             f"results cannot go to '{text}'",
             hint="console, memory, kafka:servers/topic, a folder such as results/, or a file such as out.csv",

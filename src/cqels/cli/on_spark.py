@@ -1,0 +1,294 @@
+"""What `cqels run` does on Spark, between its arguments and its output."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cqels.cli.running import OnSpark, Run, opened, summary
+from cqels.cli.stopping import Stopping
+from cqels.io import StreamDeclaration, Tally, parse_declaration
+from cqels.model.errors import CqelsError
+from cqels.model.time import MILLISECOND, parse_duration
+
+if TYPE_CHECKING:
+    from cqels.spark.app import App
+    from cqels.spark.metrics import Metrics
+    from cqels.spark.run import Run as Pipeline
+    from cqels.spark.shown import Status
+    from cqels.spark.sinks import Sink
+
+TICK = 0.2
+"""Seconds between looks at whether to stop."""
+_LOGGERS = ("py4j", "pyspark", "py.warnings")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)i?B?", re.IGNORECASE)
+_SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_CAUSE = re.compile(r"^(?:Caused by: |pyspark\S*: |)((?:\w+\.)*\w*(?:Error|Exception)): (.+)", re.MULTILINE)
+
+
+def execute(run: Run) -> None:
+    """Run queries on Spark until their streams end, or until a signal."""
+    check_installed()
+    asked = run.spark
+    settings = _settings(asked)
+    size = None if asked.batch is None else size_of(asked.batch)
+    trigger = _trigger(asked.trigger)
+    declarations = [parse_declaration(text) for text in run.streams]
+    partitions = asked.partitions or asked.instances or min(cores(asked.master), len(run.queries))
+    with Java(asked.master, partitions, ui=bool(asked.ui), settings=settings) as java:
+        app = _app(run, declarations, java, size)
+        pipeline, metrics = None, None
+        with Stopping(java.kill) as stopping, ExitStack() as stack:
+            metrics, status = _measures(asked, stack)
+            status.show("starting Spark …")
+            sink = _sink(run, status, stack)
+            rejects = _rejects(run, status)
+            session = java.start()
+            stopping.listen()  # PySpark has its own idea of Ctrl-C
+            if asked.ui:
+                status.above(sys.stderr).write(f"Spark shows what it does at {session.sparkContext.uiWebUrl}\n")
+            if not stopping.asked:
+                with run.placing():
+                    pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger)
+                attend(pipeline, stopping)
+        _tell_end(run, metrics, stopping, nothing=pipeline is not None and pipeline.query is None)
+
+
+def check_installed() -> None:
+    """Refuse where Spark is not installed, before anything else is done."""
+    from cqels.spark.session import INSTALL, missing_parts
+
+    if missing := missing_parts():
+        raise CqelsError(
+            f"Spark is not installed: there is no {' and no '.join(missing)}",
+            hint=f"{INSTALL}, or run in this process with --engine embedded",
+        )
+
+
+def attend(pipeline: Pipeline, stopping: Stopping) -> None:
+    """Wait for the end of a pipeline, or end it when that is asked for."""
+    try:
+        while not stopping.asked and not pipeline.wait(TICK):
+            pass
+    finally:
+        pipeline.stop()
+
+
+def cores(master: str | None) -> int:
+    """How many tasks run side by side, as far as the master's name tells.
+
+    >>> cores("local[3]")
+    3
+    """
+    found = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", master or "local[*]")
+    if found is None:
+        return sys.maxsize
+    return int(found[1] or 1) if found[1] != "*" else os.cpu_count() or 1
+
+
+def size_of(text: str) -> int:
+    """The bytes of `32MB`.
+
+    >>> size_of("32MB"), size_of("1.5k"), size_of("700")
+    (33554432, 1536, 700)
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = 0 if found is None else int(float(found[1]) * _SCALES[found[2].lower()])
+    if size < 1:
+        raise CqelsError(f"--batch: '{text}' is not a size", hint="write for example 32MB or 500kB")
+    return size
+
+
+# ---------------------------------------------------------------- Java
+
+
+@dataclass
+class Java:
+    """Spark's Java while it is needed: it is started when asked for, speaks to a log, and ends with the command.
+
+    What goes wrong in it is one sentence and the log's place.
+    """
+
+    master: str | None
+    partitions: int
+    ui: bool = False
+    settings: dict[str, str] | None = None
+    session: Any = None
+    _begun: bool = False
+
+    def __enter__(self) -> Java:
+        number, name = mkstemp(prefix="cqels-", suffix=".log")
+        os.close(number)
+        self.log = Path(name)
+        self._handler = logging.FileHandler(self.log)
+        for each in _LOGGERS:
+            logger = logging.getLogger(each)
+            logger.addHandler(self._handler)
+            logger.propagate = False
+        logging.captureWarnings(True)
+        return self
+
+    def start(self) -> Any:
+        from cqels.spark.session import start
+
+        if self.session is None:
+            self._begun = True
+            master = self.master or "local[*]"
+            self.session = start(
+                master=master, partitions=self.partitions, ui=self.ui, settings=self.settings, log=self.log
+            )
+        return self.session
+
+    def kill(self) -> None:
+        from cqels.spark.session import kill
+
+        kill()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        from cqels.spark.session import stop
+
+        ours = error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception)
+        text, story = str(error), "".join(traceback.format_exception(error))  # which Spark tells while it lives
+        try:
+            if self._begun:  # though there may be no session
+                stop(self.session)
+        finally:
+            logging.captureWarnings(False)
+            for each in _LOGGERS:
+                logging.getLogger(each).removeHandler(self._handler)
+                logging.getLogger(each).propagate = True
+            self._handler.close()
+        if ours:
+            self.log.unlink(missing_ok=True)
+        elif isinstance(error, BrokenPipeError) or "BrokenPipeError" in text:  # of a reader of our output
+            self.log.unlink(missing_ok=True)
+            raise BrokenPipeError from None
+        else:
+            with self.log.open("a") as file:
+                file.write(story)
+            raise CqelsError(f"Spark: {cause(text)}", hint=f"its log is {self.log}") from None
+
+
+def cause(text: str) -> str:
+    """The line of a long error that tells most: the last cause, or else the first line.
+
+    >>> cause("[STREAM_FAILED] Query failed\\nTraceback (most recent call last):\\nValueError: no such thing")
+    'ValueError: no such thing'
+    """
+    found = _CAUSE.findall(text)
+    if not found:
+        return text.strip().partition("\n")[0]
+    kind, told = found[-1]
+    return f"{kind.rpartition('.')[2]}: {told.strip()}"
+
+
+# ---------------------------------------------------------------- from arguments to parts
+
+
+def _settings(asked: OnSpark) -> dict[str, str]:
+    settings = {}
+    for text in asked.conf or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise CqelsError(f"--conf {text}: this is not a setting", hint="write --conf spark.driver.memory=4g")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _trigger(text: str | None) -> str:
+    try:
+        length = parse_duration(text or "0s")
+    except ValueError as error:
+        raise CqelsError(f"--trigger: {error}") from None
+    return f"{length // MILLISECOND} milliseconds"
+
+
+def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int | None) -> App:
+    """The application; all is checked that can be without Java."""
+    from cqels.io.read import check_files
+    from cqels.spark.app import App
+    from cqels.spark.catalog import files_there
+
+    asked = run.spark
+    follow = bool(asked.follow)
+    app = App(
+        java.start,
+        checkpoint=asked.checkpoint,
+        instances=asked.instances,
+        start=run.start_time,
+        until=run.until_time,
+        follow=follow,
+        speed=asked.speed,
+        batch_bytes=size,
+        strict=run.strict,
+        store=run.dataset(),
+    )
+    for each in declarations:
+        app.files(each)
+        if asked.checkpoint is None or not asked.checkpoint.exists():
+            check_files(each, list(files_there(each, may_be_none=follow)))
+    with run.placing():
+        for query, _ in run.queries:
+            app.add(query)
+    return app
+
+
+def _measures(asked: OnSpark, stack: ExitStack) -> tuple[Metrics, Status]:
+    from cqels.spark.metrics import Metrics
+    from cqels.spark.shown import Endpoint, Status
+
+    port = asked.prometheus if (asked.prometheus or "").isdigit() else None
+    metrics = Metrics(asked.metrics, None if port else asked.prometheus)
+    stack.callback(metrics.close)
+    status = stack.enter_context(Status(metrics))
+    if port:
+        endpoint = Endpoint(metrics, int(port))
+        stack.callback(endpoint.close)
+        status.above(sys.stderr).write(f"metrics for Prometheus are at http://127.0.0.1:{endpoint.port}/metrics\n")
+    return metrics, status
+
+
+def _sink(run: Run, status: Status, stack: ExitStack) -> Sink:
+    from cqels.spark.sinks import Console, Files, sink_of
+
+    asked = run.spark
+    once = asked.checkpoint is None
+    exact = once and not asked.follow and asked.speed is None
+    if run.out is None:
+        return Console(run.chosen_format, status.above(sys.stdout), exact=exact)
+    if run.out.startswith("kafka:"):
+        return sink_of(run.out)
+    if not run.to_folder and len(run.queries) > 1 and once and run.chosen_format != "parquet":
+        return Console(run.chosen_format, stack.enter_context(opened(run.out, sys.stdout)), exact=exact)
+    return Files(run.out, run.chosen_format, single=not run.to_folder, replace=once, passing=once)
+
+
+def _rejects(run: Run, status: Status) -> Any:
+    from cqels.spark.rejects import Rejects
+
+    return Rejects(run.rejects, stream=status.above(sys.stderr), passing=run.spark.checkpoint is None)
+
+
+def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, *, nothing: bool) -> None:
+    totals = metrics.totals
+    summary(Tally(totals.elements, totals.rejected, totals.late, totals.results, totals.time))
+    if nothing:
+        sys.stderr.write("the checkpoint is of a run that has come to its end: there is nothing left to do\n")
+    if not stopping.asked:
+        return
+    if run.spark.checkpoint is None:
+        sys.stderr.write("stopped; with --checkpoint DIR the next run would go on from here\n")
+    else:
+        sys.stderr.write("stopped; the same command goes on from here\n")
+    if not run.spark.follow:
+        raise typer.Exit(stopping.code)
