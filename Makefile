@@ -46,6 +46,7 @@ kafka: setup  ## streams from a Kafka broker, whose jars are fetched (a minute)
 	$(BIN)/pytest -m kafka tests/spark/test_kafka.py
 
 chaos: setup  ## kill the processes of a job on Spark, 20 times each kind, and compare its files (many minutes)
+	$(BIN)/pytest -m chaos
 	$(BIN)/python tests/spark/chaos.py
 
 bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)

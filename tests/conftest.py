@@ -17,7 +17,7 @@ settings.register_profile(
 settings.load_profile("cqels")
 
 
-ASKED_FOR = ("fuzz", "cluster", "kafka")
+ASKED_FOR = ("fuzz", "cluster", "kafka", "chaos")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

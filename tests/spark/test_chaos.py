@@ -15,6 +15,7 @@ from cqels.spark.java import find_java
 from .chaos import DRIVER, WORKER, chaos, report
 
 
+@pytest.mark.chaos
 def test_what_is_killed_changes_nothing(tmp_path: Path) -> None:
     try:
         find_java()

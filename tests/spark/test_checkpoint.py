@@ -68,7 +68,7 @@ def test_a_late_element_is_told_once() -> None:
 def test_a_paced_run_that_had_read_all_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No micro-batch tells it that all streams have ended, if it was killed after the last one."""
     monkeypatch.setattr("cqels.spark.run.SparkFiles", SimpleNamespace(getRootDirectory=lambda: str(tmp_path)))
-    options: dict[str, Any] = {"ends": True, "paced": True, "temporary": False}
+    options: dict[str, Any] = {"ends": True, "paced": True, "strict": False, "temporary": False}
     run = Run([], Checkpoint(tmp_path), manifest(ended=True), [], None, None, **options)
     idle: Any = SimpleNamespace(
         isActive=True, processAllAvailable=lambda: None, stop=lambda: None, exception=lambda: None
