@@ -32,7 +32,7 @@ from ..cases import read_case
 from ..random_expressions import Features
 from ..random_queries import Choices, queries, scenario, scenarios, shuffled
 from ..scenarios import EX, NAME, PREFIX, Beat, Event, Register, Scenario, Snapshot, play, run
-from ..test_cases import reference as run_case
+from ..test_cases import play
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 
