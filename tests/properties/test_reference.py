@@ -32,7 +32,7 @@ from ..cases import read_case
 from ..random_expressions import Features
 from ..random_queries import Choices, queries, scenario, scenarios, shuffled
 from ..scenarios import EX, NAME, PREFIX, Beat, Event, Register, Scenario, Snapshot, play, run
-from ..test_cases import play
+from ..test_cases import play as play_case
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 
@@ -275,7 +275,7 @@ def test_a_scenario_is_a_case(examples: int, tmp_path: Path) -> None:
         path = tmp_path / "printed.cqt"
         path.write_text(repr(scenario).lstrip("\n"), encoding="utf-8")
         found: dict[str, list[Result]] = {name: [] for name in run(scenario)}
-        for sent in run_case(read_case(path)).sent.values():
+        for sent in play_case(read_case(path), Reference).sent.values():
             assert not isinstance(sent, CqelsError)
             found[str(sent[0].name)] += sent[1]
         assert found == run(scenario)
