@@ -236,7 +236,7 @@ def quads_of(store: Store) -> Iterator[Quad]:
             yield Quad(*triple, DefaultGraph() if graph is None else graph)
 
 
-def _written(quads: set[Quad]) -> str:
+def written(quads: set[Quad]) -> str:
     return (serialize(quads, format=RdfFormat.N_QUADS) or b"").decode()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 from pyarrow.ipc import open_stream
-from pyoxigraph import Quad, RdfFormat, serialize
 
 from cqels.io import Element, Rejected, Result, StreamSettings
 from cqels.plan.algebra import Query
@@ -21,7 +20,7 @@ from cqels.spark.wanted import ANYTHING, Wanted
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
-from .piped import Asked, quads_of
+from .piped import Asked, quads_of, written
 
 EVERYTHING = Wanted(frozenset({ANYTHING}))
 Row = dict[str, Any]
@@ -79,7 +78,7 @@ class Recorded(Incremental):
         before = set(quads_of(self.engine.store))
         super().update(change)
         after = set(quads_of(self.engine.store))
-        self._events.append(json.dumps({"remove": _written(before - after), "add": _written(after - before)}))
+        self._events.append(json.dumps({"remove": written(before - after), "add": written(after - before)}))
 
     def drop(self, query: Any) -> None:
         name = query if isinstance(query, str) else query.name
@@ -133,7 +132,3 @@ def _row(kind: str, stream: int, position: int) -> Row:
         "reason": None,
         "text": None,
     }
-
-
-def _written(quads: set[Quad]) -> str:
-    return (serialize(quads, format=RdfFormat.N_QUADS) or b"").decode()

@@ -22,10 +22,10 @@ from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Rejected, StreamSettings
 from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
-from cqels.model.errors import CqelsError, QueryError, Source
+from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
-from cqels.plan.prepare import prepare, read_query
+from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
 
 
@@ -165,7 +165,7 @@ class Engine:
         With a `callback` results are given to it as they come, one by one, instead of being kept.  Streams that the
         query names and that are not there are declared, unless `declare` is False: then that is an error.
         """
-        planned, text = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
+        planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         chosen = planned.name or self._unused_name()
         try:
             if chosen in self._queries:
@@ -360,17 +360,6 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _planned(query: str | os.PathLike[str] | Query, **options: Any) -> tuple[Query, Source | None]:
-    """The plan of a text or of a file's text, and where its errors are."""
-    if isinstance(query, Query):
-        return query, None
-    text, place = os.fspath(query), "<query>"
-    if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
-        place = text
-        text = read_query(Path(text))
-    return prepare(text, source=place, **options), Source(text, place)
 
 
 def _emptied(path: Path) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 from cqels.lang.parser import parse
 from cqels.model.errors import CqelsError, QueryError, Source
@@ -29,6 +31,16 @@ def prepare(
     except CqelsError as error:
         error.locate(Source(text, source))
         raise
+
+
+def planned(query: str | os.PathLike[str] | Query, **options: Any) -> tuple[Query, Source | None]:
+    """The plan of a text or of a file's text, and where its errors are."""
+    if isinstance(query, Query):
+        return query, None
+    text, place = os.fspath(query), "<query>"
+    if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
+        text, place = read_query(Path(text)), text
+    return prepare(text, source=place, **options), Source(text, place)
 
 
 def read_query(path: Path) -> str:

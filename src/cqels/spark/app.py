@@ -18,10 +18,10 @@ from pyoxigraph import NamedNode
 from cqels.engine.core import fingerprint, sources_of
 from cqels.engine.engine import Engine
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
-from cqels.model.errors import CqelsError, QueryError, Source
+from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
-from cqels.plan.prepare import prepare, read_query
+from cqels.plan.prepare import planned as as_planned
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Dataset, Program
 from cqels.spark.lift import Lift, Lifting
@@ -143,7 +143,7 @@ class App:
         dialect: str | None = None,
     ) -> Query:
         """Add a query for `run`: its text, or the path of a file with it."""
-        planned, source = _planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
+        planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         named = planned if planned.name else replace(planned, name=f"query-{len(self._queries) + 1}")
         assert named.name is not None
         if named.name in self._queries:
@@ -354,15 +354,6 @@ class App:
                 engine.declare(stream.settings)
             for other in (*self.queries, query):
                 engine.register(other, declare=False)
-
-
-def _planned(query: str | os.PathLike[str] | Query, **options: str | None) -> tuple[Query, Source | None]:
-    if isinstance(query, Query):
-        return query, None
-    text, place = os.fspath(query), "<query>"
-    if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
-        text, place = read_query(Path(text)), text
-    return prepare(text, source=place, **options), Source(text, place)
 
 
 def _duration(value: int | str) -> int:
