@@ -22,7 +22,7 @@ from cqels.spark import evaluate
 from cqels.spark.evaluate import Evaluation
 from cqels.spark.instance import Dataset, Program
 from cqels.spark.packing import Packer
-from cqels.spark.rows import COMMAND, LATE, RESULTS
+from cqels.spark.rows import COMMAND, LATE, REPORT, RESULTS
 from cqels.spark.sent import Sent
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
 from cqels.store.dataset import Store
@@ -93,6 +93,8 @@ class Piped:
         self._waiting: list[Element] = []
         self._queries: dict[str, Asked] = {}
         self._count = 0
+        self.rebuilt = 0
+        """How often the engine was made again from what Spark keeps."""
 
     # ------------------------------------------------------------ the face
 
@@ -192,6 +194,8 @@ class Piped:
         for row in made:
             if row.kind == LATE:
                 self._reject(Rejected("", row.place, row.reason, row.text))
+            elif row.kind == REPORT:
+                self.rebuilt += json.loads(row.text)["rebuilt"]
             elif row.kind == RESULTS:
                 asked = self._queries[row.query]
                 asked.sent += Sent.read(asked.query, row.number, [row.payload]).results()

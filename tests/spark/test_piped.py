@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
+from pyoxigraph import Literal, NamedNode
+
+from cqels.io import Element, StreamSettings
+from cqels.plan.prepare import prepare
 from cqels.spark import evaluate
+from cqels.store.dataset import Store
 
 from ..cases import DIRECTORY, read_case, shown, spaced
 from ..properties.test_engine import COMPANY, FEATURES, ORDERED
@@ -60,3 +65,16 @@ def test_the_pipeline_agrees_with_the_reference(made: st.SearchStrategy[Scenario
         assert found == run(scenario)
 
     law()
+
+
+@pytest.mark.parametrize(("lost", "rebuilt"), [("", 0), ("process", 0), ("memory", 3), ("batch", 3)])
+def test_an_engine_is_made_again_only_where_its_memory_is_lost(lost: str, rebuilt: int) -> None:
+    """Another process attaches what the last one left; what a batch in vain left stands for nothing."""
+    losses = iter(["", "", lost, lost, lost])
+    piped = Piped(Store(), [StreamSettings("http://ex.org/s")], lose=lambda: next(losses))
+    asked = piped.register(prepare("SELECT (COUNT(*) AS ?n) WHERE { STREAM <http://ex.org/s> [ALL] { ?s ?p ?o } }"))
+    term = NamedNode("http://ex.org/a")
+    for time in range(4):
+        piped.push(Element("http://ex.org/s", time, ((term, term, Literal(str(time))),)))
+    assert [result.values[0].value for result in asked.take()] == ["1", "2", "3", "4"]
+    assert piped.rebuilt == rebuilt
