@@ -20,6 +20,7 @@ from cqels.plan.prepare import prepare
 from cqels.spark import app as module
 from cqels.spark.app import App
 from cqels.spark.lift import ntriples
+from cqels.spark.metrics import Metrics
 from cqels.spark.placement import _hash, keys, placed
 from cqels.spark.rejects import Rejects
 from cqels.spark.session import start, stop
@@ -91,7 +92,9 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
     queries = {"join": JOIN, "count": COUNT, "http://ex.org/made": MADE, "reader": READER}
     memory, rejected = Memory(), list[Rejected]()
     app = made(spark, data, queries, batch_bytes=size, until="60s")
-    assert app.run(memory, rejects=Rejects(rejected.append)).wait(600)
+    metrics = Metrics()
+    assert app.run(memory, rejects=Rejects(rejected.append), metrics=metrics).wait(600)
+    assert metrics.totals.rebuilt == 0, "whichever process gets a task attaches the engine"
     expected = embedded(data, queries, until=60 * 10**9)
     assert {name: memory.results(name) for name in queries} == expected
     assert all(expected.values())
