@@ -1,7 +1,7 @@
 """The pipeline on Spark beside the embedded engine: throughput, the cost of a micro-batch, state, recovery.
 
     python bench/spark.py                       # all, some minutes
-    python bench/spark.py throughput --triples 4000000
+    python bench/spark.py throughput --triples 8000000
     python bench/spark.py batch state recovery
     python bench/spark.py --write docs/benchmarks.md
 
@@ -50,6 +50,8 @@ QUERIES = {
     + """SELECT ?room (AVG(?v) AS ?mean) (COUNT(*) AS ?n) WHERE {
       STREAM :obs [RANGE 10s SLIDE 1s] { ?s :value ?v } ?s :in ?room } GROUP BY ?room""",
 }
+WARM = 0.2
+"""The part of a run before micro-batches have come to their size."""
 Bars = Iterator[Bar]
 
 
@@ -140,9 +142,11 @@ def throughput(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
         speeds: list[tuple[float, float]] = []
         for _ in range(3):
             spent, expected = embedded(query, declared, folder / "rooms.nt")
-            first, *_, last = on_spark(spark, query, streams_of(query, declared), folder / "rooms.nt")
+            marks = on_spark(spark, query, streams_of(query, declared), folder / "rooms.nt")
+            last = marks[-1]
             if last.results != expected:
                 raise AssertionError(f"{name}: {last.results} results on Spark, {expected} embedded")
+            first = next(mark for mark in marks if mark.elements >= WARM * last.elements)
             speeds.append(((last.elements - first.elements) / (last.time - first.time), last.elements / spent))
         ratio = statistics.median(ours / theirs for ours, theirs in speeds)
         ours, theirs = (per_second(statistics.median(each)) for each in zip(*speeds, strict=True))
@@ -245,7 +249,7 @@ PARTS: dict[str, Callable[..., Bars]] = {"throughput": throughput, "batch": batc
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)} (default: all)")
-    parser.add_argument("--triples", type=int, default=4_000_000)
+    parser.add_argument("--triples", type=int, default=24_000_000)
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):

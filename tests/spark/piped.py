@@ -91,6 +91,10 @@ class Piped:
         self._size, self._lose = size, lose
         self._kept: Kept = {}
         self._waiting: list[Element] = []
+        self._reached: dict[int, int] = {}
+        """The latest time of each stream."""
+        self._last = 0, 0
+        """The time that the last element goes at, and its stream."""
         self._queries: dict[str, Asked] = {}
         self._count = 0
         self.rebuilt = 0
@@ -114,9 +118,11 @@ class Piped:
         return asked
 
     def push(self, element: Element) -> None:
-        latest = max(((each.time, self._numbers[each.stream]) for each in self._waiting), default=None)
-        if latest is not None and (element.time, self._numbers[element.stream]) < latest:
+        number = self._numbers[element.stream]
+        place = max(element.time, self._reached.get(number, element.time)), number
+        if self._waiting and place < self._last:
             self._flush()  # streams that come together are merged by time
+        self._reached[number], _ = self._last = place
         self._waiting.append(element)
         if len(self._waiting) >= self._size:
             self._flush()

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from cqels.spark import start, stop
 from cqels.spark.blocks import unpack
-from cqels.spark.files import FileReader, file_rows, prepared
+from cqels.spark.files import LEAST_AHEAD, FileReader, file_rows, prepared
 from cqels.spark.wanted import ANYTHING, Wanted
 
 ALL = Wanted(frozenset([ANYTHING]))
@@ -229,6 +229,16 @@ def test_on_spark_every_format_gives_the_elements_of_the_embedded_engine(run: Ru
     rows = run(*streams.values(), batch_bytes=20_000, instances=2)
     assert len(run.batches) > 1
     check_formats(streams, rows)
+
+
+def test_on_spark_what_is_read_ahead_is_what_is_read(run: Run, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.nt").write_text(lines(60_000) + "odd\n")
+    declaration = declare(OBS, tmp_path / "*.nt")
+    rows = run(declaration, batch_bytes=3 * LEAST_AHEAD, instances=2)
+    assert len(run.batches) > 1
+    assert found(rows) == embedded(declaration)
+    assert ends(rows) == [(0, 0), (0, 1)]
 
 
 @pytest.mark.parametrize("size", [1000, 10_000, EVERYTHING])

@@ -67,6 +67,24 @@ def test_iterators(streams: Streams, size: int) -> None:
     assert rows(*merged(parts)) == expected(streams)
 
 
+@given(TIMES, st.sets(st.integers(0, 2)), st.integers(1, 3), st.integers(1, 4))
+def test_what_flows_is_what_is_due_after_all_was_added(
+    streams: Streams, awaited: set[int], size: int, rounds: int
+) -> None:
+    """Whatever pieces it comes in; also of streams that nobody awaits from one round to the next."""
+    flowing, added = (Merge(len(streams), awaited & set(range(len(streams)))) for _ in range(2))
+    for turn in range(rounds):
+        parts = {number: times[turn::rounds] for number, times in enumerate(streams) if times[turn::rounds]}
+        pieces = {
+            number: iter([batch(number, times[at : at + size], at) for at in range(0, len(times), size)])
+            for number, times in parts.items()
+        }
+        found = rows(*flowing.flow(pieces))
+        for number, times in parts.items():
+            added.add(number, batch(number, times))
+        assert found == rows(added.due())
+
+
 def test_a_stream_that_is_not_awaited_holds_nothing_back() -> None:
     merge = Merge(2, [0])
     merge.add(0, batch(0, [1, 4]))

@@ -211,7 +211,7 @@ def run(
     ] = None,
     batch: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", rich_help_panel=_GOING_ON, help="Bytes of input in a micro-batch: 32MB."),
+        typer.Option(metavar="SIZE", rich_help_panel=_GOING_ON, help="Most bytes of input in a micro-batch, as 32MB."),
     ] = None,
     trigger: Annotated[
         str | None,

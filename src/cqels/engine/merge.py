@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -20,12 +21,18 @@ class MergeState(TypedDict):
     awaited: list[int]
 
 
+class _Part(NamedTuple):
+    """Elements, and the time that each goes at."""
+
+    batch: Batch
+    keys: Words
+
+
 @dataclass(slots=True)
 class _Stream:
-    """What of a stream has come and not yet gone, and the time that each element goes at."""
+    """What of a stream has come and not yet gone."""
 
-    batch: Batch = field(default_factory=Batch.empty)
-    keys: Words = field(default_factory=lambda: np.empty(0, np.int64))
+    parts: deque[_Part] = field(default_factory=deque)
     latest: int = EARLIEST
 
 
@@ -40,6 +47,8 @@ class Merge:
     def __init__(self, streams: int, awaited: Iterable[int] = ()) -> None:
         self._streams = [_Stream() for _ in range(streams)]
         self._awaited = set(awaited)
+        self._coming: set[int] = set()
+        """The streams of which more comes at once: they are awaited as well."""
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -52,8 +61,7 @@ class Merge:
         each = self._streams[stream]
         keys = np.maximum(np.maximum.accumulate(batch.times), each.latest)
         each.latest = int(keys[-1])
-        each.keys = np.concatenate([each.keys, keys]) if len(each.keys) else keys
-        each.batch = Batch.concatenate([each.batch, batch])
+        each.parts.append(_Part(batch, keys))
 
     def end(self, stream: int) -> None:
         """A stream has ended: it is not waited for any more."""
@@ -61,26 +69,51 @@ class Merge:
 
     def due(self) -> Batch:
         """Take what nothing earlier can come before."""
-        parts, keys = [], []
-        for number, each in enumerate(self._streams):
-            if len(each.batch) and (size := self._ready(number)):
-                keys.append(each.keys[:size])
-                parts.append(_taken(each, size))
+        parts = [part for number in range(len(self._streams)) for part in self._taken(number)]
         if len(parts) < 2:
-            return parts[0] if parts else Batch.empty()
-        order = np.argsort(np.concatenate(keys), kind="stable")
-        return Batch.concatenate(parts).take(order)
+            return parts[0].batch if parts else Batch.empty()
+        order = np.argsort(np.concatenate([part.keys for part in parts]), kind="stable")
+        return Batch.concatenate(part.batch for part in parts).take(order)
 
-    def behind(self) -> list[int]:
-        """The awaited streams that hold back the others."""
-        latest = min((self._streams[number].latest for number in self._awaited), default=0)
-        return sorted(number for number in self._awaited if self._streams[number].latest == latest)
+    def flow(self, sources: Mapping[int, Iterator[Batch]]) -> Iterator[Batch]:
+        """What is due after more of some streams has come, which is asked for as it is needed.
 
-    def _ready(self, stream: int) -> int:
+        It is the same as if all had been added before, but goes on in pieces.
+        """
+        self._coming = set(sources)
+        while self._coming:
+            for number in self._behind():
+                following = next(sources[number], None)
+                if following is None:
+                    self._coming.discard(number)
+                else:
+                    self.add(number, following)
+            if len(batch := self.due()):
+                yield batch
+        if len(batch := self.due()):
+            yield batch
+
+    def _behind(self) -> list[int]:
+        """The streams that more comes of and that hold back the others."""
+        latest = min(self._streams[number].latest for number in self._coming)
+        return sorted(number for number in self._coming if self._streams[number].latest == latest)
+
+    def _taken(self, stream: int) -> Iterator[_Part]:
+        parts = self._streams[stream].parts
+        while parts and (size := self._ready(stream, parts[0].keys)):
+            batch, keys = parts.popleft()
+            if size == len(keys):
+                yield _Part(batch, keys)
+            else:
+                parts.appendleft(_Part(batch[size:], keys[size:]))
+                yield _Part(batch[:size], keys[:size])
+                return
+
+    def _ready(self, stream: int, keys: Words) -> int:
         """How many elements of a stream can go: more of a stream before it comes before them at the same time too."""
-        keys = self._streams[stream].keys
-        before = (self._streams[each].latest for each in self._awaited if each < stream)
-        after = (self._streams[each].latest for each in self._awaited if each > stream)
+        awaited = self._awaited | self._coming
+        before = (self._streams[each].latest for each in awaited if each < stream)
+        after = (self._streams[each].latest for each in awaited if each > stream)
         size = len(keys)
         if (limit := min(before, default=None)) is not None:
             size = int(np.searchsorted(keys, limit, side="left"))
@@ -90,14 +123,14 @@ class Merge:
 
     def waiting(self) -> Batch:
         """What has come and not gone, stream by stream."""
-        return Batch.concatenate(each.batch for each in self._streams)
+        return Batch.concatenate(part.batch for each in self._streams for part in each.parts)
 
     # ------------------------------------------------------------ snapshots
 
     def state(self) -> MergeState:
         """All there is to know, beside what waits."""
         return MergeState(
-            first=[int(each.keys[0]) if len(each.keys) else EARLIEST for each in self._streams],
+            first=[int(each.parts[0].keys[0]) if each.parts else EARLIEST for each in self._streams],
             latest=[each.latest for each in self._streams],
             awaited=sorted(self._awaited),
         )
@@ -106,33 +139,18 @@ class Merge:
         """Be as the merge was whose state this is."""
         self._awaited = set(state["awaited"])
         for number, each in enumerate(self._streams):
-            each.batch = waiting.take((waiting.streams == number).nonzero()[0])
-            each.keys = np.maximum(np.maximum.accumulate(each.batch.times), state["first"][number])
+            batch = waiting.take((waiting.streams == number).nonzero()[0])
+            keys = np.maximum(np.maximum.accumulate(batch.times), state["first"][number])
+            each.parts = deque([_Part(batch, keys)] if len(batch) else [])
             each.latest = state["latest"][number]
-
-
-def _taken(stream: _Stream, size: int) -> Batch:
-    taken = stream.batch[:size]
-    stream.batch, stream.keys = stream.batch[size:], stream.keys[size:]
-    return taken
 
 
 def merged(
     streams: Iterable[Iterator[Batch]], hold: Callable[[Callable[[], list[Words]]], None] | None = None
 ) -> Iterator[Batch]:
     """All of some streams in the order of time. `hold` is told what waits here."""
-    sources = list(streams)
-    merge = Merge(len(sources), range(len(sources)))
+    sources = dict(enumerate(streams))
+    merge = Merge(len(sources))
     if hold is not None:
         hold(lambda: [merge.waiting().triples])
-    while merge.awaited:
-        for number in merge.behind():
-            following = next(sources[number], None)
-            if following is None:
-                merge.end(number)
-            else:
-                merge.add(number, following)
-        if len(batch := merge.due()):
-            yield batch
-    if len(batch := merge.due()):
-        yield batch
+    return merge.flow(sources)

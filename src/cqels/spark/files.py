@@ -1,7 +1,8 @@
 """Files as a source of Spark: all file streams of an application through one reader, which keeps them in step.
 
 The driver decides how far a micro-batch goes in each stream; workers read the bytes themselves and make arriving rows
-(`cqels.spark.rows`).  The same offsets give the same rows, always.
+(`cqels.spark.rows`), and then what they expect the next micro-batch to have.  The same offsets give the same rows,
+always.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
+from itertools import zip_longest
 from math import ceil, inf
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow
@@ -29,24 +33,33 @@ from cqels.io import Rejected, StreamDeclaration
 from cqels.io.files import reading
 from cqels.io.lifting import Template, read_template
 from cqels.model.errors import CqelsError, DataError, Source
+from cqels.spark import ahead
 from cqels.spark.catalog import Catalog, Place, Stretch
 from cqels.spark.pace import Pace, seek_line
 from cqels.spark.packing import Packer, Row, new_terms, table
-from cqels.spark.rows import ARRIVING_COLUMNS
+from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS
 from cqels.spark.wanted import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.datasource import ReadLimit
 
-BATCH_BYTES = 128 << 20
+BATCH_BYTES = 1 << 30
 """Bytes of all files together that a micro-batch has at most, where nothing else is asked for."""
 FIRST_BYTES = 4 << 20
-"""Bytes of the first one: results come soon, and each that follows may be as large as all before it."""
+"""Bytes of the first ones: results come soon."""
+BATCH_SECONDS = 4.0
+"""What a micro-batch should take: those that follow have as many bytes as could be worked off in that time."""
+BATCH_OVERHEAD = 0.5
+"""What it takes whatever it has."""
+MOST_GROWTH = 16
+"""How many times as large as a micro-batch was those after it may be."""
 LEAST_TASK = 1 << 20
 """Bytes below which it does not pay to have one more task."""
 BLOCK_SIZE = 1 << 17
 """Elements and triples together from which on a block is sent."""
+LEAST_AHEAD = 1 << 20
+"""Bytes of a task below which it does not pay to read ahead."""
 MOST_REJECTED = 1 << 12
 """Rejected lines that are not yet sent."""
 LOOK = 0.2
@@ -173,6 +186,16 @@ class Task(InputPartition):
 
     stretches: tuple[Stretch, ...]
     ends: tuple[int, ...] = ()
+    following: Task | None = None
+    """What is likely to be read next."""
+
+    @property
+    def size(self) -> int:
+        return sum(each.end - each.start for each in self.stretches)
+
+    def name(self, settings: str) -> str:
+        """The same for tasks that have the same rows."""
+        return sha256(repr((settings, self.stretches, self.ends)).encode()).hexdigest()
 
 
 class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -185,6 +208,8 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace = self._settings.pace()
         self._looked = -inf
         self._closed = not self._settings.follow
+        self._course = Course()
+        self._expected: tuple[dict[int, Place], dict[int, Place]] | None = None
 
     # ------------------------------------------------------------ in the driver
 
@@ -202,14 +227,28 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._closed and time.monotonic() > self._looked + LOOK:
             self._look()
         places = _places(start)
+        self._course.at(self._done(places), time.monotonic())
+        if self._expected is not None and self._expected[0] == places:
+            return _offset(self._expected[1])
         end = self._forward(places, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
         if self._pace is not None:
             end = self._pace.due(self._listed(), places, end)
         return _offset(end)
 
     def partitions(self, start: Offset, end: Offset) -> list[Task]:
-        catalog = self._listed()
         first, last = _places(start), _places(end)
+        tasks = self._tasks(first, last)
+        if self._settings.follow or self._pace is not None:
+            return tasks
+        self._expected = last, self._forward(last, self._settings.batch_bytes)
+        following = self._tasks(*self._expected)
+        return [
+            replace(task, following=next) if next is not None and next.size >= LEAST_AHEAD else task
+            for task, next in zip_longest(tasks, following[: len(tasks)])
+        ]
+
+    def _tasks(self, first: dict[int, Place], last: dict[int, Place]) -> list[Task]:
+        catalog = self._listed()
         stretches = [each for number in last for each in catalog.between(number, first[number], last[number])]
         tasks = [Task(each) for each in divided(stretches, self._settings.tasks)]
         ends = tuple(
@@ -243,7 +282,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sizes = {number: catalog.size(number) for number in start}
         left = sum(sizes.values()) - sum(done.values())
         if size is not None:
-            size = min(size, max(sum(done.values()), FIRST_BYTES))
+            size = min(size, self._course.size)
         if size is None or size >= left:
             return {number: catalog.forward(number, place, sizes[number]) for number, place in start.items()}
         if self._settings.follow:
@@ -253,16 +292,48 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             steps = {number: ceil(part * sizes[number]) - done[number] for number in start}
         return {number: catalog.forward(number, place, steps[number]) for number, place in start.items()}
 
+    def _done(self, places: dict[int, Place]) -> int:
+        return sum(self._listed().size(number, place) for number, place in places.items())
+
     # ------------------------------------------------------------ in a worker
 
     def read(self, partition: Task) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
-        workers = _workers(self._text)
-        numbers = iter(range(1 << 62))
-        for stream in dict.fromkeys(each.stream for each in partition.stretches):
-            stretches = [each for each in partition.stretches if each.stream == stream]
-            yield from workers[stream].read(stretches, numbers)
-        for stream in partition.ends:
-            yield table(workers[stream].packer.ends())
+        found = ahead.taken(partition.name(self._text)) if partition.size >= LEAST_AHEAD else None
+        yield from self._read(partition) if found is None else found
+        following = partition.following
+        if following is not None:
+            ahead.begin(following.name(self._text), lambda: self._read(following), ARRIVING)
+
+    def _read(self, task: Task) -> Iterator[pyarrow.RecordBatch]:
+        with _READING:
+            workers = _workers(self._text)
+            numbers = iter(range(1 << 62))
+            for stream in dict.fromkeys(each.stream for each in task.stretches):
+                stretches = [each for each in task.stretches if each.stream == stream]
+                yield from workers[stream].read(stretches, numbers)
+            for stream in task.ends:
+                yield table(workers[stream].packer.ends())
+
+
+_READING = Lock()
+"""A process reads one task at a time, now or ahead."""
+
+
+class Course:
+    """How fast micro-batches are worked off, and so how large the next ones may be."""
+
+    def __init__(self) -> None:
+        self.size = FIRST_BYTES
+        """Bytes that the next one may have."""
+        self._last: tuple[int, float] | None = None
+
+    def at(self, done: int, now: float) -> None:
+        """So many bytes are done, and more is asked for."""
+        if self._last is not None and done > self._last[0]:
+            bytes, seconds = done - self._last[0], now - self._last[1]
+            growth = min(BATCH_SECONDS / max(seconds - BATCH_OVERHEAD, 0.001), MOST_GROWTH)
+            self.size = max(int(bytes * growth), FIRST_BYTES)
+        self._last = done, now
 
 
 def divided(stretches: list[Stretch], tasks: int) -> Iterator[tuple[Stretch, ...]]:

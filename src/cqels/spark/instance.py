@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
@@ -217,31 +217,30 @@ class Instance:
         return report
 
     def _arrive(self, arrivals: Iterable[Arrival], report: Report) -> None:
-        dictionary = self._engine.dictionary
-        parts: dict[int, dict[str, list[Batch]]] = {}
-        ended = []
+        blocks: dict[int, dict[str, list[bytes]]] = {}
         for each in arrivals:
             if each.block is None:
-                ended.append(each.stream)
+                self._merge.end(each.stream)
             else:
-                places = parts.setdefault(each.stream, {})
-                places.setdefault(each.place, []).append(unpack(each.block, dictionary))
-        for stream, places in parts.items():
-            batch = _interleaved([Batch.concatenate(places[place]) for place in sorted(places)])
-            report.elements += len(batch)
-            report.triples += len(batch.triples) // 3
-            self._merge.add(stream, batch)
-        for stream in ended:
-            self._merge.end(stream)
-        due = self._merge.due()
-        if len(due):
+                blocks.setdefault(each.stream, {}).setdefault(each.place, []).append(each.block)
+        counts = np.zeros(len(self.program.streams), np.int64)
+        for due in self._merge.flow({stream: self._unpacked(places, report) for stream, places in blocks.items()}):
             self._engine.push_batch(due)
             report.time = int(due.times[-1])
-        counts = np.bincount(due.streams, minlength=len(self.program.streams)).tolist()
+            counts += np.bincount(due.streams, minlength=len(counts))
         for query in self._engine.queries:
-            read = sum(counts[each] for each in query.running.streams if each < len(counts))
             told = report.queries.setdefault(query.name, {"in": 0, "out": 0})
-            told["in"] += read
+            told["in"] += int(sum(counts[each] for each in query.running.streams if each < len(counts)))
+
+    def _unpacked(self, places: Mapping[str, list[bytes]], report: Report) -> Iterator[Batch]:
+        """The blocks of a stream one by one; those of several sequences merged by time."""
+        dictionary = self._engine.dictionary
+        sequences = [(unpack(block, dictionary) for block in places[place]) for place in sorted(places)]
+        batches: Iterable[Batch] = sequences[0] if len(sequences) == 1 else [_interleaved(map(Batch.concatenate, sequences))]
+        for batch in batches:
+            report.elements += len(batch)
+            report.triples += len(batch.triples) // 3
+            yield batch
 
     def _obey(self, command: dict[str, Any]) -> None:
         self.commands += 1
@@ -375,12 +374,11 @@ def _change(command: dict[str, Any]) -> Callable[[Store], object] | None:
     return None
 
 
-def _interleaved(sequences: Sequence[Batch]) -> Batch:
+def _interleaved(sequences: Iterable[Batch]) -> Batch:
     """The sequences of one stream merged by time."""
-    if len(sequences) == 1:
-        return sequences[0]
-    merge = Merge(len(sequences))
-    for number, each in enumerate(sequences):
+    parts = list(sequences)
+    merge = Merge(len(parts))
+    for number, each in enumerate(parts):
         merge.add(number, each)
     return merge.due()
 
