@@ -124,7 +124,12 @@ def on_spark(
     app.add(query, name="q")
     marks: list[Mark] = []
     metrics = Metrics()
-    metrics.watchers.append(lambda seen: marks.append(Mark(perf_counter(), seen.totals.elements, seen.totals.results)))
+
+    def note(seen: Metrics) -> None:
+        if not marks or seen.totals.elements > marks[-1].elements:  # Spark tells of a micro-batch once more, afterwards
+            marks.append(Mark(perf_counter(), seen.totals.elements, seen.totals.results))
+
+    metrics.watchers.append(note)
     app.run(metrics=metrics).wait()
     return marks
 

@@ -234,13 +234,16 @@ class Instance:
 
     def _unpacked(self, places: Mapping[str, list[bytes]], report: Report) -> Iterator[Batch]:
         """The blocks of a stream one by one; those of several sequences merged by time."""
-        dictionary = self._engine.dictionary
-        sequences = [(unpack(block, dictionary) for block in places[place]) for place in sorted(places)]
-        batches: Iterable[Batch] = sequences[0] if len(sequences) == 1 else [_interleaved(map(Batch.concatenate, sequences))]
+        sequences = [map(self._read, blocks) for _, blocks in sorted(places.items())]
+        single = len(sequences) == 1
+        batches = sequences[0] if single else [_interleaved(map(Batch.concatenate, sequences))]
         for batch in batches:
             report.elements += len(batch)
             report.triples += len(batch.triples) // 3
             yield batch
+
+    def _read(self, block: bytes) -> Batch:
+        return unpack(block, self._engine.dictionary)
 
     def _obey(self, command: dict[str, Any]) -> None:
         self.commands += 1
