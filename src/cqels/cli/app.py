@@ -317,6 +317,54 @@ def demo(
     demonstrate(size, speed)
 
 
+bench = typer.Typer(
+    name="bench",
+    help="The workloads that the field measures itself by, with what was published beside what is measured here.",
+    no_args_is_help=True,
+)
+app.add_typer(bench)
+
+
+@bench.command(name="list")
+def list_scenarios() -> None:
+    """Say which scenarios there are, with their sizes and queries."""
+    from rich.console import Console
+
+    from cqels.cli.bench import listed
+
+    Console().print(listed())
+
+
+@bench.command(name="run")
+def run_scenario(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="One of `cqels bench list`.")],
+    engine: Annotated[EngineName, typer.Option(help="What runs the queries.")] = "embedded",
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="How much data: small, or another that is listed.")
+    ] = "small",
+    query: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A query; may be repeated. By default all.")
+    ] = None,
+    together: Annotated[bool, typer.Option("--together", help="All queries in one run instead of one by one.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the data.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where data, answers and the report go: bench-SCENARIO if not said."),
+    ] = None,
+) -> None:
+    """Make the data of a scenario, run its queries, and write answers, figures and a report.
+
+    Data that is there from an earlier run is used again.  The embedded engine and the reference are measured in
+    processor time, Spark by the clock on the wall after its micro-batches have come to their size.
+    """
+    from rich.console import Console
+
+    from cqels.cli.bench import execute
+
+    folder = out or Path(f"bench-{scenario}")
+    execute(scenario, engine, size, query or [], seed, folder, together=together, said=Console())
+
+
 @app.command()
 def doctor() -> None:
     """Say what is installed, what is missing, and what `cqels run` would use. Exit code 2 if it cannot work."""
