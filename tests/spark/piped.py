@@ -27,6 +27,8 @@ from cqels.spark.sent import Sent
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
 from cqels.store.dataset import Store
 
+from .going import Going
+
 Kept = dict[str, Any]
 
 
@@ -91,10 +93,7 @@ class Piped:
         self._size, self._lose = size, lose
         self._kept: Kept = {}
         self._waiting: list[Element] = []
-        self._reached: dict[int, int] = {}
-        """The latest time of each stream."""
-        self._last = 0, 0
-        """The time that the last element goes at, and its stream."""
+        self._going = Going()
         self._queries: dict[str, Asked] = {}
         self._count = 0
         self.rebuilt = 0
@@ -118,11 +117,10 @@ class Piped:
         return asked
 
     def push(self, element: Element) -> None:
-        number = self._numbers[element.stream]
-        place = max(element.time, self._reached.get(number, element.time)), number
-        if self._waiting and place < self._last:
-            self._flush()  # streams that come together are merged by time
-        self._reached[number], _ = self._last = place
+        if not self._waiting:
+            self._going.begin()
+        if not self._going.fits(self._numbers[element.stream], element.time):
+            self._flush()
         self._waiting.append(element)
         if len(self._waiting) >= self._size:
             self._flush()

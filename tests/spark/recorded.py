@@ -20,6 +20,7 @@ from cqels.spark.wanted import ANYTHING, Wanted
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
+from .going import Going
 from .piped import Asked, quads_of, written
 
 EVERYTHING = Wanted(frozenset({ANYTHING}))
@@ -102,18 +103,20 @@ class Recorded(Incremental):
         """The rows of micro-batches with at most so many elements, each with commands behind them."""
         packers = {number: Packer(number, (EVERYTHING,)) for number in self._numbers.values()}
         batches: list[list[Row]] = [[]]
-        elements: list[tuple[int, int]] = []
+        elements, going = 0, Going()
         for number, event in enumerate(self._events):
             if isinstance(event, str):
                 batches[-1].append(_row(COMMAND, -1, number) | {"text": event})
                 continue
             stream = self._numbers[event.stream]
-            key = event.time, stream
-            full = len(elements) == size or any(row["kind"] == COMMAND for row in batches[-1])
-            if full or key < max(elements, default=key):  # streams that come together are merged by time
+            if elements == size or any(row["kind"] == COMMAND for row in batches[-1]):
                 batches.append([])
-                elements.clear()
-            elements.append(key)
+                elements = 0
+                going.begin()
+            if not going.fits(stream, event.time):
+                batches.append([])
+                elements = 0
+            elements += 1
             packer = packers[stream]
             batch = packer.intake.triples(stream, event.time, event.triples)
             batches[-1] += [_row("block", stream, number) | row for row in packer.blocks(batch, "", number, 0)]
