@@ -42,7 +42,7 @@ QUERIES = {
         }} GROUP BY ?room""",
     "all": f"PREFIX : <http://ex.org/> SELECT ?s ?t WHERE {{ STREAM <{OBS}> [RANGE 2s SLIDE 1s] {{ ?s :temp ?t }} }}",
 }
-PATIENCE = 90.0
+PATIENCE = 300.0
 """Seconds that a step may take on a busy machine."""
 
 
