@@ -1,4 +1,4 @@
-"""A city that is told about by its sensors, after CityBench: traffic, parking, pollution, weather, people on their way."""
+"""A city and its sensors, after CityBench: traffic, parking, pollution, weather, and people on their way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class City(Scenario):
     name: ClassVar[str] = "city"
     title: ClassVar[str] = "Sensors of a city (CityBench)"
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "small": {"roads": 5, "garages": 4, "areas": 2, "users": 2, "events": 8, "minutes": 24},
+        "small": {"roads": 4, "garages": 4, "areas": 3, "users": 2, "events": 8, "minutes": 24},
         "medium": {"roads": 449, "garages": 8, "areas": 9, "users": 50, "events": 200, "minutes": 120},
         "large": {"roads": 449, "garages": 8, "areas": 9, "users": 200, "events": 200, "minutes": 720},
     }

@@ -14,8 +14,8 @@ from cqels.scenarios.city.words import CITY, PREFIXES
 Numbers = np.ndarray[Any, np.dtype[Any]]
 CENTRE = np.array([56.15, 10.2])
 """Latitude and longitude; a degree is about 111 km to the north and 62 km to the east."""
-SPREAD = np.array([0.012, 0.02])
-"""How far from the centre most things are, in degrees."""
+SPREAD = np.array([0.006, 0.01])
+"""How far from the centre garages, events and people are, in degrees; roads go on to three times as far."""
 START = 1_406_880_000_000
 """Milliseconds: 2014-08-01T08:00:00Z."""
 PROPERTIES: Mapping[str, tuple[str, ...]] = {
@@ -123,14 +123,14 @@ def city_of(numbers: Mapping[str, int], seed: int) -> City:
         return np.round(CENTRE + spread * SPREAD * np.clip(random.normal(size=(count, 2)), -2.5, 2.5), 5)
 
     roads, areas, events = numbers["roads"], numbers["areas"], numbers["events"]
-    starts = places(roads, 2.0)
-    stations = places(areas, 2.0)
+    starts = places(roads, 3.0)
+    stations = places(areas, 3.0)
     begins = START // 1000 + 60 * random.integers(-60, numbers["minutes"], size=events)
     return City(
         minutes=numbers["minutes"],
         seed=seed,
         starts=starts,
-        ends=np.round(starts + random.normal(size=(roads, 2)) * SPREAD / 3, 5),
+        ends=np.round(starts + random.normal(size=(roads, 2)) * SPREAD, 5),
         lengths=random.integers(200, 3000, size=roads),
         areas=np.argmin(((starts[:, None] - stations) ** 2).sum(2), axis=1),
         destination=places(1)[0],

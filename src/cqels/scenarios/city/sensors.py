@@ -85,7 +85,7 @@ def stream_of(name: str, city: City) -> Stream:
     }[name](city, times, random)
     speaks = np.ones(values.shape[:2], dtype=bool)
     if name == "weather":
-        fails = random.random(speaks.shape) < 0.05
+        fails = random.random(speaks.shape) < 0.08
         for late in range(4):  # a station that fails is silent for 20 minutes
             speaks[1 + late :] &= ~fails[1 : len(fails) - late]
     return Stream(name, values, speaks)
@@ -108,7 +108,7 @@ def _traffic(city: City, times: int, random: np.random.Generator) -> Numbers:
 
 
 def _parking(city: City, times: int, random: np.random.Generator) -> Numbers:
-    free = 1.3 * _waves(times, len(city.garages), random) - 0.3
+    free = 1.6 * _waves(times, len(city.garages), random) - 0.6
     return np.round(city.spaces * np.clip(free, 0, 1))[:, :, None]
 
 
@@ -125,5 +125,5 @@ def _weather(city: City, times: int, random: np.random.Generator) -> Numbers:
 
 
 def _location(city: City, times: int, random: np.random.Generator) -> Numbers:
-    steps = random.normal(scale=0.02, size=(times, len(city.users), 2)) * SPREAD
+    steps = random.normal(scale=0.05, size=(times, len(city.users), 2)) * SPREAD
     return city.users + np.cumsum(steps, axis=0)
