@@ -85,7 +85,7 @@ def stream_of(name: str, city: City) -> Stream:
     }[name](city, times, random)
     speaks = np.ones(values.shape[:2], dtype=bool)
     if name == "weather":
-        fails = random.random(speaks.shape) < 0.08
+        fails = np.less(random.random(speaks.shape), 0.08)
         for late in range(4):  # a station that fails is silent for 20 minutes
             speaks[1 + late :] &= ~fails[1 : len(fails) - late]
     return Stream(name, values, speaks)
@@ -109,12 +109,12 @@ def _traffic(city: City, times: int, random: np.random.Generator) -> Numbers:
 
 def _parking(city: City, times: int, random: np.random.Generator) -> Numbers:
     free = 1.6 * _waves(times, len(city.garages), random) - 0.6
-    return np.round(city.spaces * np.clip(free, 0, 1))[:, :, None]
+    return np.stack([np.round(city.spaces * np.clip(free, 0, 1))], axis=2)
 
 
 def _pollution(city: City, times: int, random: np.random.Generator) -> Numbers:
     dirt = random.uniform(10, 60, size=len(city.lengths))
-    return np.round(dirt + 60 * _waves(times, len(city.lengths), random))[:, :, None]
+    return np.stack([np.round(dirt + 60 * _waves(times, len(city.lengths), random))], axis=2)
 
 
 def _weather(city: City, times: int, random: np.random.Generator) -> Numbers:
@@ -126,4 +126,5 @@ def _weather(city: City, times: int, random: np.random.Generator) -> Numbers:
 
 def _location(city: City, times: int, random: np.random.Generator) -> Numbers:
     steps = random.normal(scale=0.05, size=(times, len(city.users), 2)) * SPREAD
-    return city.users + np.cumsum(steps, axis=0)
+    walks: Numbers = city.users + np.cumsum(steps, axis=0)
+    return walks
