@@ -13,13 +13,13 @@ from cqels.scenarios.city.words import CITY
 from cqels.scenarios.scenario import Asked, Data, Progress, Scenario
 
 
-class City(Scenario):
+class CityBench(Scenario):
     name: ClassVar[str] = "city"
     title: ClassVar[str] = "Sensors of a city (CityBench)"
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "small": {"roads": 4, "garages": 4, "areas": 3, "users": 2, "events": 8, "minutes": 24},
         "medium": {"roads": 449, "garages": 8, "areas": 9, "users": 50, "events": 200, "minutes": 120},
-        "large": {"roads": 449, "garages": 8, "areas": 9, "users": 200, "events": 200, "minutes": 720},
+        "large": {"roads": 449, "garages": 8, "areas": 9, "users": 100, "events": 200, "minutes": 720},
     }
     queries: ClassVar[Sequence[Asked]] = (
         Asked("q1", "the congestion of each road of my journey"),
@@ -34,7 +34,7 @@ class City(Scenario):
         Asked("q10", "every ten minutes, the most polluted area"),
         Asked("q11", "a weather station has told nothing for ten minutes"),
         Asked("q12", "a road was congested more than three times in twenty minutes"),
-        Asked("q13", "sensors of polluted places are told to report more often"),
+        Asked("q13", "sensors of polluted roads are told to report more often"),
     )
 
     def make(self, folder: Path, numbers: Mapping[str, int], seed: int, progress: Progress) -> Data:
@@ -59,4 +59,4 @@ class City(Scenario):
         )
 
 
-SCENARIO = City()
+SCENARIO = CityBench()
