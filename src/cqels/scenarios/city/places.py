@@ -26,6 +26,8 @@ PROPERTIES: Mapping[str, tuple[str, ...]] = {
     "location": ("Location",),
 }
 """What the sensors of each stream observe, as classes of `ct:`. API is an index of the air's pollution."""
+EVERY = {"traffic": 60_000, "parking": 60_000, "pollution": 60_000, "weather": 300_000, "location": 10_000}
+"""Milliseconds between two reports of a sensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class City:
 
 def _sensor(stream: str, number: int, place: str) -> Iterable[str]:
     sensor = f"city:{stream}-{number}"
-    yield f"{sensor} a ssn:Sensor ; city:interval 60 .\n"
+    yield f"{sensor} a ssn:Sensor ; city:interval {EVERY[stream] // 1000} .\n"
     for word in PROPERTIES[stream]:
         yield f"{sensor} ssn:observes {sensor}-{word} .\n"
         yield f"{sensor}-{word} a ct:{word} ; ssn:isPropertyOf {place} .\n"

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cqels.scenarios.city.places import PROPERTIES, SPREAD, START, City, Numbers
+from cqels.scenarios.city.places import EVERY, PROPERTIES, SPREAD, START, City, Numbers
 from cqels.scenarios.city.words import CITY, CT, SAO, SSN, TYPE, XSD
 
 STREAMS = tuple(PROPERTIES)
-EVERY = {"traffic": 60_000, "parking": 60_000, "pollution": 60_000, "weather": 300_000, "location": 10_000}
-"""Milliseconds between two reports of a sensor."""
 MINUTE = 60_000
 
 
