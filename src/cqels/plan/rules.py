@@ -185,16 +185,17 @@ def _below(plan: Plan, condition: Expression) -> Plan | None:
             return Filter(_push(inner, condition), other)
         case Join(inputs=inputs):
             for place, each in enumerate(inputs):
-                if _settled(condition, plan, each):
-                    return Join((*inputs[:place], _push(each, condition), *inputs[place + 1 :]))
+                before, after = inputs[:place], inputs[place + 1 :]
+                if _settled(condition, each, *before, *after):
+                    return Join((*before, _push(each, condition), *after))
             return None
         case Sequence(left=left, right=right, optional=optional):
-            if _settled(condition, plan, left):
+            if _settled(condition, left, right):
                 return replace(plan, left=_push(left, condition))
-            if not optional and _settled(condition, plan, right):
+            if not optional and _settled(condition, right, left):
                 return replace(plan, right=_push(right, condition))
             return None
-        case LeftJoin(left=left) if _settled(condition, plan, left):
+        case LeftJoin(left=left, right=right) if _settled(condition, left, right):
             return replace(plan, left=_push(left, condition))
         case Minus(left=left):  # what comes out is what was on the left
             return replace(plan, left=_push(left, condition))
@@ -212,9 +213,13 @@ def _below(plan: Plan, condition: Expression) -> Plan | None:
             return None
 
 
-def _settled(condition: Expression, whole: Plan, part: Plan) -> bool:
-    """Every variable of the condition that the whole can bind is bound by the part for good."""
-    return reads(condition) & set(variables(whole)) <= certain(part)
+def _settled(condition: Expression, part: Plan, *others: Plan) -> bool:
+    """Every variable of the condition that is bound at all is bound by the part for good.
+
+    That is so if each of its solutions binds it, or if no other part can.
+    """
+    elsewhere = frozenset().union(*map(variables, others))
+    return reads(condition) & (elsewhere | set(variables(part))) <= certain(part) | (set(variables(part)) - elsewhere)
 
 
 def _looks_around(condition: Expression) -> bool:
