@@ -30,6 +30,9 @@ from cqels.model.time import unit_nanoseconds
 
 LONGEST = 1 << 14
 """Bytes of a line that is read by the kernel."""
+_BUFFER = 1 << 16
+_SPARE = 64
+"""Bytes of the buffer for a time, and for what is overwritten behind a text."""
 
 _CODES = {
     XSD_INTEGER: CODE_INTEGER,
@@ -74,7 +77,8 @@ class Layout:
         self._numbers = {name: number for number, name in enumerate(names)}
         self._kept: list[npt.NDArray[Any]] = []
         self._constants: list[tuple[int, Term]] = []
-        self._room = 64
+        self._bytes = _SPARE
+        self._values = 0
         terms = self._term(ObjectTemplate(iri=template.subject), kernels.PLAN_WORDS)
         self.most = 0
         """Triples that a record can have."""
@@ -97,7 +101,11 @@ class Layout:
         plan[kernels.UNIT] = unit_nanoseconds(unit) or 1
         plan[kernels.FORM] = self._keep(np.array(signs or [0], np.int64))
         plan[kernels.SIGNS] = -1 if signs is None else len(signs)
-        plan[kernels.BUFFER] = self._keep(np.empty(self._room, np.uint8))
+        plan[kernels.BUFFER_BYTES] = max(_BUFFER, self._bytes + 3 * LONGEST * self._values)
+        plan[kernels.BUFFER] = self._keep(np.empty(plan[kernels.BUFFER_BYTES], np.uint8))
+        plan[kernels.KNOWN_BYTES], plan[kernels.VALUES] = self._bytes, self._values
+        waiting = np.empty(kernels.GROUP * kernels.WAITING_WORDS * (self.most + 1), np.int64)
+        plan[kernels.WAITING_TERMS] = self._keep(waiting)
         plan[kernels.PREDICATES] = self.most
         self._plan = np.array([*plan, *terms], np.int64)
 
@@ -141,8 +149,7 @@ class Layout:
         words[kernels.PARTS], words[kernels.PART_COUNT] = self._keep(np.array(parts, np.int64)), len(texts) - 1
         words[kernels.HEAD], words[kernels.HEAD_LENGTH] = self._keep_text(opening + texts[0])
         words[kernels.TAIL], words[kernels.TAIL_LENGTH] = self._keep_text(tail)
-        known = sum(len(text.encode()) for text in (opening, *texts, tail))
-        self._room = max(self._room, known + 3 * LONGEST * len(texts))
+        self._values += len(texts) - 1
         return words
 
     def _keep(self, array: npt.NDArray[Any]) -> int:
@@ -152,7 +159,8 @@ class Layout:
 
     def _keep_text(self, text: str) -> tuple[int, int]:
         encoded = text.encode()
-        return self._keep(np.frombuffer(encoded or b"\0", np.uint8)), len(encoded)
+        self._bytes += len(encoded)
+        return self._keep(np.frombuffer(encoded + bytes(8), np.uint8)), len(encoded)
 
 
 def _pieces(template: ObjectTemplate) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.text import bit_length, byte, short_word, word, word_of
+from cqels.kernels.wide import bits_of
 from cqels.model.ids import (
     CODE_BOOLEAN,
     CODE_DATE_TIME,
@@ -327,7 +328,11 @@ def _floating_word(address, start, end, code):
     enough, most = (15, 17) if code == CODE_DOUBLE else (6, 9)
     if count > most:
         return NOT_INLINE
-    mantissa, exponent, rest, shift = nearest(digits, power, precision)
+    if code == CODE_DOUBLE and count <= enough and digits < 1 << DOUBLE_BITS and power < 19:
+        bits = bits_of(float(digits) / float(TENS[power]))  # of two exact numbers: rounded once
+        mantissa, exponent, rest, shift = bits & FRACTION_MASK, (bits >> FRACTION_BITS) - FRACTION_BITS - 1023, 0, 0
+    else:
+        mantissa, exponent, rest, shift = nearest(digits, power, precision)
     if count > enough:
         if mantissa == 1 << precision - 1:
             return ASK  # a power of two: the numbers below lie closer together than those above

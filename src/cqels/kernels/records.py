@@ -13,9 +13,12 @@ that are absent where they must not be.  So nothing is guessed: what `cqels.io.l
     5       nanoseconds that an integer in it counts
     6, 7    address and number of the signs of its form; none for dateTimes and integers; -1 if Python reads it
     8, 9    whether Python has read the time of the next record, and that time
-    10      address where texts are put together: room for the longest one that a line can make
-    11      how many predicates there are
-    12 …    the term of the subject, then that of each predicate's object
+    10, 11  address and bytes of a buffer where texts are put together: enough for those of the longest line
+    12, 13  bytes of all texts of the template, and a few more; how many values of fields are put between them
+    14      address of what is free of the buffer
+    15, 16  address of the terms that wait to be interned, of GROUP records at most; how many they are
+    17      how many predicates there are
+    18 …    the term of the subject, then that of each predicate's object
 
     word    of a term
     0       CONSTANT, IRI, COLUMN (a literal that is a field) or TEXT (a literal made of fields and of what is between)
@@ -26,28 +29,61 @@ that are absent where they must not be.  So nothing is guessed: what `cqels.io.l
     5, 6    address and number of its parts: field, address and length of the text behind it
     7, 8    address and length of the text before the first field
     9, 10   address and length of the text at the end, from the quote or bracket on that closes the term
+
+    word    of a term that waits
+    0, 1    the term; address of its text
+    2       bytes of the text but for what closes the term
+    3       hash
+    4       address that its id is to be written to
+
+Texts that are found in the dictionary are far away in memory.  So the terms of some records are interned together, and
+what is needed for one is on its way while others are worked off.  Of texts, and of the buffer, seven bytes behind the
+end may be read or overwritten.
 """
 
 from __future__ import annotations
 
-import string
-
 import numpy as np
 
-from cqels.kernels.dictionary import CHECKED, add, hash_of, is_checked, seek, set_checked
+from cqels.kernels.dictionary import (
+    CHECKED,
+    add,
+    expect_entry,
+    expect_slot,
+    expect_text,
+    hash_of,
+    is_checked,
+    seek,
+    set_checked,
+)
 from cqels.kernels.jit import kernel
 from cqels.kernels.literals import ASK, NOT_INLINE, days_of, fixed_number, literal_word
 from cqels.kernels.memory import load, store
-from cqels.kernels.text import LANES, byte, copy_text, find_byte, find_either, lanes, low_zeros, put_byte
+from cqels.kernels.text import (
+    LANES,
+    byte,
+    copy_loosely,
+    find_byte,
+    find_either,
+    lanes,
+    lanes_between,
+    low_zeros,
+    put_byte,
+)
 from cqels.kernels.tokenizer import character, counted_time, dated_time, is_iri, is_plain
 
-DELIMITER, COLUMNS, FIELDS, LONGEST, TIME_FIELD, UNIT, FORM, SIGNS, IS_TIMED, TIME, BUFFER, PREDICATES = range(12)
-PLAN_WORDS = 12
+DELIMITER, COLUMNS, FIELDS, LONGEST, TIME_FIELD, UNIT, FORM, SIGNS, IS_TIMED, TIME = range(10)
+BUFFER, BUFFER_BYTES, KNOWN_BYTES, VALUES, FREE, WAITING_TERMS, WAITING, PREDICATES = range(10, 18)
+PLAN_WORDS = 18
 CONSTANT, IRI, COLUMN, TEXT = range(4)
 KIND, PREDICATE, OBJECT, CODE, IS_VALID, PARTS, PART_COUNT, HEAD, HEAD_LENGTH, TAIL, TAIL_LENGTH = range(11)
 TERM_WORDS = 11
 FIELD, BEHIND, BEHIND_LENGTH = range(3)
 PART_WORDS = 3
+WAITING_TERM, WAITING_TEXT, WAITING_LENGTH, WAITING_HASH, WAITING_TARGET = range(5)
+WAITING_WORDS = 5
+GROUP = 16
+"""Records whose terms are interned together."""
 
 YEAR, MONTH, DAY, HOUR, MINUTE, SECOND = range(256, 262)
 """Signs of a form: four digits for a year, two for each other part of a time; the others are bytes."""
@@ -59,7 +95,7 @@ is none that is read here."""
 _ABSENT, _IS_ODD, _IS_FULL = 0, -1, -2
 """Instead of a number of bytes or of triples."""
 
-_IS_UNRESERVED = np.array([chr(code) in string.ascii_letters + string.digits + "_.-~" for code in range(256)], np.uint8)
+_ALL = (1 << LANES) - 1
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
@@ -148,16 +184,16 @@ def _formed_time(address, start, end, signs, count):
 
 
 @kernel
-def _stated_time(address, start, end, unit, buffer):
+def _stated_time(address, start, end, unit, scratch):
     """Whether the text is an integer or a dateTime, with a `T` or a blank in it, and the nanoseconds since 1970."""
     known, time = counted_time(address, start, end, unit)
     length = end - start
     if known or length < 19 or length > 40:
         return known, time
-    copy_text(address + start, buffer, length)
-    if byte(buffer + 10) == 32:
-        put_byte(buffer + 10, 84)
-    return dated_time(buffer, 0, length)
+    copy_loosely(address + start, scratch, length)
+    if byte(scratch + 10) == 32:
+        put_byte(scratch + 10, 84)
+    return dated_time(scratch, 0, length)
 
 
 @kernel
@@ -169,7 +205,7 @@ def _time(address, plan):
     field = load(plan, FIELDS) + 16 * load(plan, TIME_FIELD)
     start, end, signs = load(field, 0), load(field, 1), load(plan, SIGNS)
     if signs == 0:
-        return _stated_time(address, start, end, load(plan, UNIT), load(plan, BUFFER))
+        return _stated_time(address, start, end, load(plan, UNIT), load(plan, FREE))
     if signs < 0:
         return False, 0
     return _formed_time(address, start, end, load(plan, FORM), signs)
@@ -179,43 +215,44 @@ def _time(address, plan):
 
 
 @kernel
-def _is_unreserved(address, position, end):
-    while position < end and _IS_UNRESERVED[byte(address + position)] != 0:
-        position += 1
-    return position == end
+def _unreserved_end(address, position, end):
+    """Where the first byte is that is percent-encoded in an IRI, or `end`."""
+    while position < end:
+        at = address + position
+        kept = lanes_between(at, 97, 122) | lanes_between(at, 65, 90) | lanes_between(at, 48, 57)
+        kept |= lanes_between(at, 45, 46) | lanes(at, 95) | lanes(at, 126)
+        if kept != _ALL:
+            return min(position + low_zeros(~kept), end)
+        position += LANES
+    return end
 
 
 @kernel
 def _put_encoded(address, position, end, target):
     """Write a text as it is in an IRI, percent-encoded: where it ends, or _IS_ODD if it is not UTF-8."""
-    if _is_unreserved(address, position, end):
-        copy_text(address + position, target, end - position)
-        return target + end - position
-    while position < end:
-        code = byte(address + position)
-        if _IS_UNRESERVED[code] != 0:
-            put_byte(target, code)
-            target += 1
-            position += 1
-        else:
-            _, size = character(address, position, end)
-            if size == 0:
-                return _IS_ODD
-            for _ in range(size):
-                code = byte(address + position)
-                put_byte(target, 37)
-                put_byte(target + 1, _HEX[code >> 4])
-                put_byte(target + 2, _HEX[code & 15])
-                target += 3
-                position += 1
-    return target
+    while True:
+        stop = _unreserved_end(address, position, end)
+        copy_loosely(address + position, target, stop - position)
+        target += stop - position
+        if stop == end:
+            return target
+        _, size = character(address, stop, end)
+        if size == 0:
+            return _IS_ODD
+        for position in range(stop, stop + size):
+            code = byte(address + position)
+            put_byte(target, 37)
+            put_byte(target + 1, _HEX[code >> 4])
+            put_byte(target + 2, _HEX[code & 15])
+            target += 3
+        position = stop + size
 
 
 @kernel
-def _put_together(address, end, fields, term, buffer):
-    """Write the text of a term up to its end into the buffer: its bytes, or _ABSENT, or _IS_ODD."""
-    target = buffer + load(term, HEAD_LENGTH)
-    copy_text(load(term, HEAD), buffer, load(term, HEAD_LENGTH))
+def _put_together(address, end, fields, term, text):
+    """Write the text of a term, up to where it is closed, to an address: its bytes, or _ABSENT, or _IS_ODD."""
+    target = text + load(term, HEAD_LENGTH)
+    copy_loosely(load(term, HEAD), text, load(term, HEAD_LENGTH))
     encoded = load(term, KIND) == IRI
     part = load(term, PARTS)
     for _ in range(load(term, PART_COUNT)):
@@ -230,58 +267,104 @@ def _put_together(address, end, fields, term, buffer):
         else:
             if find_byte(address, start, stop, end, 92) != stop:
                 return _IS_ODD
-            copy_text(address + start, target, stop - start)
+            copy_loosely(address + start, target, stop - start)
             target += stop - start
-        copy_text(load(part, BEHIND), target, load(part, BEHIND_LENGTH))
+        copy_loosely(load(part, BEHIND), target, load(part, BEHIND_LENGTH))
         target += load(part, BEHIND_LENGTH)
         part += 8 * PART_WORDS
-    return target - buffer
+    return target - text
 
 
 @kernel
-def _interned(base, dictionary, term, text, length):
-    """The id of a text that was put together, which is valid; _IS_ODD if it is not, or _IS_FULL."""
+def _word(base, dictionary, address, end, plan, term, target):
+    """Write the word of a term to an address, or have it wait: 1, or _ABSENT, or _IS_ODD."""
+    kind, code = load(term, KIND), load(term, CODE)
+    if kind == CONSTANT:
+        store(target, 0, load(term, OBJECT))
+        return 1
+    fields = load(plan, FIELDS)
+    if kind == COLUMN and code != 0:
+        field = fields + 16 * load(load(term, PARTS), FIELD)
+        if load(field, 0) == load(field, 1):
+            return _ABSENT
+        found = literal_word(address, load(field, 0), load(field, 1), code)
+        if found != NOT_INLINE:
+            store(target, 0, found)
+            return 1 if found != ASK else _IS_ODD
+    text = load(plan, FREE)
+    length = _put_together(address, end, fields, term, text)
+    if length <= 0:
+        return length
+    if kind == TEXT and code != 0:
+        found = literal_word(text, 1, length, code)
+        if found != NOT_INLINE:
+            store(target, 0, found)
+            return 1 if found != ASK else _IS_ODD
+    _wait(base, dictionary, plan, term, text, length, target)
+    return 1
+
+
+# --- terms that wait ------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _wait(base, dictionary, plan, term, text, length, target):
+    """Close the text of a term, and let it wait until it is interned."""
     tail = load(term, TAIL_LENGTH)
-    copy_text(load(term, TAIL), text + length, tail)
+    copy_loosely(load(term, TAIL), text + length, tail)
     hashed = hash_of(base, dictionary, text, length + tail)
-    id = seek(base, dictionary, text, length + tail, hashed)
+    expect_slot(base, dictionary, hashed)
+    count = load(plan, WAITING)
+    waiting = load(plan, WAITING_TERMS) + 8 * WAITING_WORDS * count
+    store(waiting, WAITING_TERM, term)
+    store(waiting, WAITING_TEXT, text)
+    store(waiting, WAITING_LENGTH, length)
+    store(waiting, WAITING_HASH, hashed)
+    store(waiting, WAITING_TARGET, target)
+    store(plan, WAITING, count + 1)
+    store(plan, FREE, text + length + tail)
+
+
+@kernel
+def _interned(base, dictionary, waiting):
+    """The id of a term that waited and is valid; _IS_ODD if it is not, or _IS_FULL."""
+    term, text = load(waiting, WAITING_TERM), load(waiting, WAITING_TEXT)
+    value, hashed = load(waiting, WAITING_LENGTH), load(waiting, WAITING_HASH)
+    length = value + load(term, TAIL_LENGTH)
+    id = seek(base, dictionary, text, length, hashed)
     if id != 0 and is_checked(base, dictionary, id):
         return id
     if load(term, IS_VALID) == 0:
         if load(term, KIND) == IRI:
-            if not is_iri(text, 1, length):
+            if not is_iri(text, 1, value):
                 return _IS_ODD
-        elif not is_plain(text, 1, length):
+        elif not is_plain(text, 1, value):
             return _IS_ODD
     if id != 0:
         set_checked(base, dictionary, id)
         return id
-    id = add(base, dictionary, text, length + tail, hashed, CHECKED)
+    id = add(base, dictionary, text, length, hashed, CHECKED)
     return id if id != 0 else _IS_FULL
 
 
 @kernel
-def _word(base, dictionary, address, end, fields, term, buffer):
-    """The word of a term, and whether it is there: 1, or _ABSENT, _IS_ODD, _IS_FULL."""
-    kind, code = load(term, KIND), load(term, CODE)
-    if kind == CONSTANT:
-        return load(term, OBJECT), 1
-    if kind == COLUMN and code != 0:
-        field = fields + 16 * load(load(term, PARTS), FIELD)
-        if load(field, 0) == load(field, 1):
-            return 0, _ABSENT
-        found = literal_word(address, load(field, 0), load(field, 1), code)
-        if found != NOT_INLINE:
-            return found, (1 if found != ASK else _IS_ODD)
-    length = _put_together(address, end, fields, term, buffer)
-    if length <= 0:
-        return 0, length
-    if kind == TEXT and code != 0:
-        found = literal_word(buffer, 1, length, code)
-        if found != NOT_INLINE:
-            return found, (1 if found != ASK else _IS_ODD)
-    id = _interned(base, dictionary, term, buffer, length)
-    return id, (1 if id > 0 else id)
+def _intern(base, dictionary, plan):
+    """Intern the terms that wait: how many were before the first that cannot be, and _IS_ODD or _IS_FULL for that one.
+
+    Their slots are on their way; their entries and then their texts are brought near for all of them first.
+    """
+    terms, count = load(plan, WAITING_TERMS), load(plan, WAITING)
+    for number in range(count):
+        expect_entry(base, dictionary, load(terms + 8 * WAITING_WORDS * number, WAITING_HASH))
+    for number in range(count):
+        expect_text(base, dictionary, load(terms + 8 * WAITING_WORDS * number, WAITING_HASH))
+    for number in range(count):
+        waiting = terms + 8 * WAITING_WORDS * number
+        id = _interned(base, dictionary, waiting)
+        if id < 0:
+            return number, id
+        store(load(waiting, WAITING_TARGET), 0, id)
+    return count, 0
 
 
 # --- records --------------------------------------------------------------------------------------------------------
@@ -289,52 +372,113 @@ def _word(base, dictionary, address, end, fields, term, buffer):
 
 @kernel
 def _lift(base, dictionary, address, end, plan, triples):
-    """Write the triples of a record to an address: how many there are, or _IS_ODD, _IS_FULL."""
-    fields, buffer = load(plan, FIELDS), load(plan, BUFFER)
+    """Write the triples of a record to an address, but for terms that wait and but for the subject, which is written to
+    the first triple only: how many triples there are, or _IS_ODD."""
     term = plan + 8 * PLAN_WORDS
-    subject, there = _word(base, dictionary, address, end, fields, term, buffer)
-    if there != 1:
-        return min(there, _IS_ODD)
+    if _word(base, dictionary, address, end, plan, term, triples) != 1:
+        return _IS_ODD
     count = 0
     for _ in range(load(plan, PREDICATES)):
         term += 8 * TERM_WORDS
-        found, there = _word(base, dictionary, address, end, fields, term, buffer)
+        there = _word(base, dictionary, address, end, plan, term, triples + 24 * count + 16)
         if there < 0:
-            return there
+            return _IS_ODD
         if there != _ABSENT:
-            store(triples, 3 * count, subject)
             store(triples, 3 * count + 1, load(term, PREDICATE))
-            store(triples, 3 * count + 2, found)
             count += 1
     return count if count > 0 else _IS_ODD
 
 
 @kernel
-def read_records(base, dictionary, address, start, end, plan, times, counts, triples, room):
-    """Read the lines from `start` to `end`, just behind a newline, LANES bytes before the end of what may be looked at.
+def _take(base, dictionary, address, position, end, plan, triples):
+    """Take the record at a position: where the next line begins, its time, how many triples it has.
 
-    Times, counts of triples and the triples of at most `room` records are written to addresses. Gives why it came back,
-    where the next line begins, how many lines were read, how many records were in them, and how many triples.
+    DONE, or why it is left: ODD, UNTIMED, or NO_ROOM for its texts beside those that wait.
     """
+    following = _split(address, position, end, load(plan, DELIMITER), load(plan, FIELDS), load(plan, COLUMNS))
+    length = following - position
+    if following == _IS_ODD or length > load(plan, LONGEST):
+        return 0, 0, 0, ODD
+    needed = load(plan, KNOWN_BYTES) + 3 * load(plan, VALUES) * length
+    if load(plan, FREE) + needed > load(plan, BUFFER) + load(plan, BUFFER_BYTES):
+        return 0, 0, 0, NO_ROOM
+    known, time = _time(address, plan)
+    if not known:
+        return 0, 0, 0, UNTIMED
+    waiting = load(plan, WAITING)
+    count = _lift(base, dictionary, address, end, plan, triples)
+    if count < 0:
+        store(plan, WAITING, waiting)
+        return 0, 0, 0, ODD
+    return following, time, count, DONE
+
+
+@kernel
+def _group(base, dictionary, address, start, end, plan, times, counts, triples, room):
+    """Read records as `read_records` does, but few, and leave terms waiting."""
+    store(plan, WAITING, 0)
+    store(plan, FREE, load(plan, BUFFER))
     position, lines, records, made = start, 0, 0, 0
-    while position < end:
-        if records == room:
-            return NO_ROOM, position, lines, records, made
+    while position < end and records < min(GROUP, room):
         following = _line_end(address, position)
         if following == _IS_ODD:
-            following = _split(address, position, end, load(plan, DELIMITER), load(plan, FIELDS), load(plan, COLUMNS))
-            if following == _IS_ODD or following - position > load(plan, LONGEST):
-                return ODD, position, lines, records, made
-            known, time = _time(address, plan)
-            if not known:
-                return UNTIMED, position, lines, records, made
-            count = _lift(base, dictionary, address, end, plan, triples + 24 * made)
-            if count < 0:
-                return FULL if count == _IS_FULL else ODD, position, lines, records, made
+            following, time, count, state = _take(base, dictionary, address, position, end, plan, triples + 24 * made)
+            if state != DONE:
+                return state, position, lines, records, made
             store(times, records, time)
             store(counts, records, count)
             records += 1
             made += count
         position = following
         lines += 1
-    return DONE, position, lines, records, made
+    return DONE if position == end else NO_ROOM, position, lines, records, made
+
+
+@kernel
+def _owner(counts, triples, target):
+    """The number of the record that has the word at an address."""
+    record = 0
+    triples += 24 * load(counts, 0)
+    while triples <= target:
+        record += 1
+        triples += 24 * load(counts, record)
+    return record
+
+
+@kernel
+def _repeat_subjects(counts, records, triples):
+    """Write the subject of each record's first triple to its others."""
+    for record in range(records):
+        for number in range(1, load(counts, record)):
+            store(triples, 3 * number, load(triples, 0))
+        triples += 24 * load(counts, record)
+
+
+@kernel
+def read_records(base, dictionary, address, start, end, plan, times, counts, triples, room):
+    """Read the lines from `start` to `end`, just behind a newline; LANES bytes more may be looked at.
+
+    Times, counts of triples and the triples of at most `room` records are written to addresses. Gives why it came back,
+    where the next line begins, how many lines were read, how many records were in them, and how many triples.
+    """
+    position, lines, records, made = start, 0, 0, 0
+    while True:
+        times_at, counts_at, triples_at, left = times + 8 * records, counts + 8 * records, triples + 24 * made, room - records
+        state, following, more_lines, more, triples_more = _group(
+            base, dictionary, address, position, end, plan, times_at, counts_at, triples_at, left
+        )
+        done, fault = _intern(base, dictionary, plan)
+        if fault == _IS_FULL:
+            return FULL, position, lines, records, made
+        if fault == _IS_ODD:
+            waiting = load(plan, WAITING_TERMS) + 8 * WAITING_WORDS * done
+            sound = _owner(counts_at, triples_at, load(waiting, WAITING_TARGET))
+            state, following, more_lines, more, triples_more = _group(
+                base, dictionary, address, position, end, plan, times_at, counts_at, triples_at, sound
+            )
+            _intern(base, dictionary, plan)
+            state = ODD
+        _repeat_subjects(counts_at, more, triples_at)
+        position, lines, records, made = following, lines + more_lines, records + more, made + triples_more
+        if state != NO_ROOM or records == room:
+            return state, position, lines, records, made
