@@ -249,7 +249,9 @@ def test_what_the_kernel_does_not_take() -> None:
     def taken(template: Template, delimiter: str = ",") -> bool:
         return layout_of(template, NAMES, delimiter, "ms") is not None
 
-    language = predicates(ObjectTemplate(column="a", datatype=NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#langString")))
+    language = predicates(
+        ObjectTemplate(column="a", datatype=NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#langString"))
+    )
     assert taken(TRIP)
     assert not taken(TRIP, "é")
     assert not taken(TRIP, '"')

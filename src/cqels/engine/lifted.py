@@ -45,9 +45,7 @@ def lifted_batches(
 
     def elements(count: int | None = None) -> Iterator[Element]:
         """Those of the next records, read one by one."""
-        found = csv_records(
-            text.lines(), (), delimiter=delimiter, place=str(path), header=names, first=text.line + 1
-        )
+        found = csv_records(text.lines(), (), delimiter=delimiter, place=str(path), header=names, first=text.line + 1)
         return lift_records(declaration, str(path), islice(found, count), template, reject)
 
     layout = layout_of(template, names, delimiter, declaration.unit)

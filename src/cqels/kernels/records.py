@@ -463,22 +463,23 @@ def read_records(base, dictionary, address, start, end, plan, times, counts, tri
     """
     position, lines, records, made = start, 0, 0, 0
     while True:
-        times_at, counts_at, triples_at, left = times + 8 * records, counts + 8 * records, triples + 24 * made, room - records
-        state, following, more_lines, more, triples_more = _group(
-            base, dictionary, address, position, end, plan, times_at, counts_at, triples_at, left
+        limit = room - records
+        state, following, more_lines, more, more_made = _group(
+            base, dictionary, address, position, end, plan, times, counts, triples, limit
         )
         done, fault = _intern(base, dictionary, plan)
         if fault == _IS_FULL:
             return FULL, position, lines, records, made
-        if fault == _IS_ODD:
+        if fault == _IS_ODD:  # which is known only now: those before it are read again
             waiting = load(plan, WAITING_TERMS) + 8 * WAITING_WORDS * done
-            sound = _owner(counts_at, triples_at, load(waiting, WAITING_TARGET))
-            state, following, more_lines, more, triples_more = _group(
-                base, dictionary, address, position, end, plan, times_at, counts_at, triples_at, sound
+            limit = _owner(counts, triples, load(waiting, WAITING_TARGET))
+            _, following, more_lines, more, more_made = _group(
+                base, dictionary, address, position, end, plan, times, counts, triples, limit
             )
             _intern(base, dictionary, plan)
             state = ODD
-        _repeat_subjects(counts_at, more, triples_at)
-        position, lines, records, made = following, lines + more_lines, records + more, made + triples_more
+        _repeat_subjects(counts, more, triples)
+        position, lines, records, made = following, lines + more_lines, records + more, made + more_made
         if state != NO_ROOM or records == room:
             return state, position, lines, records, made
+        times, counts, triples = times + 8 * more, counts + 8 * more, triples + 24 * more_made
