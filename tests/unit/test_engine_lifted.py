@@ -186,7 +186,7 @@ def test_as_bytes_as_by_records(
     with TemporaryDirectory() as folder, patch("cqels.engine.reading.CHUNK", chunk):
         path = Path(folder, "s.csv")
         path.write_bytes(data if ended else data.rstrip(b"\r\n"))
-        with patch.object(lifted, "_PATIENCE", patience):
+        with patch.object(lifted, "PATIENCE", patience), patch.object(lifted, "PAUSE", 5):
             found, expected = both(path, template, terms)
     assert found == expected
 

@@ -1,7 +1,8 @@
 """CSV files lifted by a template, a chunk of lines at a time; what is not plain is read by `cqels.io.lifting`.
 
-Both ways give the same elements, and only the second one rejects anything.  A file whose template the kernel does not
-take, or most of whose records are not plain, is read record by record.
+Both ways give the same elements, and only the second one rejects anything.  It reads single records that are not plain,
+long stretches of a file in which few are, and all of it if an element is not a record or the kernel does not take the
+template (`layout_of`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from cqels.io.records import check_columns, csv_records
 from cqels.kernels.records import DONE, FULL, NO_ROOM, UNTIMED, read_records
 from cqels.kernels.text import LANES
 
-_PATIENCE = 100
-"""Records of a chunk that need not be plain, however few the others are."""
+PATIENCE = 100
+"""How many more records than the plain ones may not be plain, before the next ones are read one by one."""
+PAUSE = 20_000
+"""Records that are then read one by one."""
 _REMEMBERED = 1 << 16
 
 
@@ -48,14 +51,21 @@ def lifted_batches(
         found = csv_records(text.lines(), (), delimiter=delimiter, place=str(path), header=names, first=text.line + 1)
         return lift_records(declaration, str(path), islice(found, count), template, reject)
 
+    def one_by_one(count: int | None) -> Iterator[Batch]:
+        rest = elements(count)
+        while some := list(islice(rest, ELEMENTS)):
+            yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
+
     layout = layout_of(template, names, delimiter, declaration.unit)
-    if layout is not None and declaration.element in (None, "line"):
-        lifting = _Lifting(layout, _Times(template, declaration.unit), text, stream, intake)
-        while lifting.is_plain and text.more():
-            yield lifting.batch(elements)
-    rest = elements()
-    while some := list(islice(rest, ELEMENTS)):
-        yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
+    if layout is None or declaration.element not in (None, "line"):
+        yield from one_by_one(None)
+        return
+    lifting = _Lifting(layout, _Times(template, declaration.unit), text, stream, intake)
+    while text.more():
+        batch, plain = lifting.batch(elements)
+        yield batch
+        if not plain:
+            yield from one_by_one(PAUSE)
 
 
 class _Text:
@@ -124,18 +134,20 @@ class _Lifting:
         self._text = text
         self._stream = stream
         self._intake = intake
-        self.is_plain = True
-        """Most records were, in the last chunk."""
 
-    def batch(self, elements: Callable[[int], Iterator[Element]]) -> Batch:
-        """The elements of a chunk; `elements` gives those of the next records, where they are not plain."""
+    def batch(self, elements: Callable[[int], Iterator[Element]]) -> tuple[Batch, bool]:
+        """The elements of a chunk, or of a part of it in which few are plain; whether enough of them are.
+
+        `elements` gives those of the next records, where these are not plain.
+        """
         text, layout, dictionary = self._text, self._layout, self._intake.terms.dictionary
         layout.encode(self._intake.terms)
         room = text.data.count(b"\n", text.position)
         times, counts = np.empty(room, np.int64), np.empty(room, np.int64)
         triples = np.empty(3 * layout.most * room, np.int64)
-        records = made = odd = 0
-        while text.position < text.end:
+        records = made = 0
+        patience = PATIENCE
+        while text.position < text.end and patience >= 0:
             state, text.position, lines, more, found = read_records(
                 dictionary.arena.base,
                 dictionary.place,
@@ -149,21 +161,21 @@ class _Lifting:
                 room - records,
             )
             text.line, records, made = text.line + lines, records + more, made + found
+            patience += more
             if state in (DONE, NO_ROOM):
                 break
             if state == FULL:
                 raise MemoryError("the arena is full")
             if state == UNTIMED and self._tell_time():
                 continue
-            odd += 1
+            patience -= 1
             for element in elements(1):
                 one = self._intake.triples(self._stream, element.time, element.triples)
                 times[records], counts[records] = element.time, len(element.triples)
                 triples[3 * made : 3 * made + len(one.triples)] = one.triples
                 records, made = records + 1, made + len(element.triples)
-        self.is_plain = odd <= max(_PATIENCE, records // 2)
         streams = np.full(records, self._stream, np.int64)
-        return Batch(times[:records], streams, counts[:records], triples[: 3 * made])
+        return Batch(times[:records], streams, counts[:records], triples[: 3 * made]), patience >= 0
 
     def _tell_time(self) -> bool:
         """Read the time of the next record, if it has one."""
