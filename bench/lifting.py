@@ -3,7 +3,7 @@
     python bench/lifting.py --records 200000
 
 The trips have the 17 columns of the DEBS 2015 Grand Challenge; the template makes nine triples of each.  Both ways
-begin with an empty dictionary.  Record by record, a tenth of them is read.
+begin with an empty dictionary.  Record by record, a fiftieth of them is read.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200_000)
     count = parser.parse_args().records
-    few = max(count // 10, 1)
+    few = max(count // 50, 1)
     with tempfile.TemporaryDirectory() as folder, progress() as shown:
         shown.add_task("lifting", total=None)
         path, toml = Path(folder, "trips.csv"), Path(folder, "trip.toml")
