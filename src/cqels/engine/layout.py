@@ -118,9 +118,9 @@ class Layout:
         for place, term in self._constants:
             self._plan[place] = terms.encode(term)
 
-    def tell_time(self, time: int) -> None:
-        """Say what the time of the next record is."""
-        self._plan[kernels.IS_TIMED], self._plan[kernels.TIME] = 1, time
+    def tell_time(self, position: int, time: int) -> None:
+        """Say what the time of the record is that begins at a position, -1 if there is nothing to be said."""
+        self._plan[kernels.TIMED], self._plan[kernels.TIME] = position, time
 
     def _term(self, template: ObjectTemplate, place: int) -> list[int]:
         """The words of a term at a place of the plan; none if no record has it."""

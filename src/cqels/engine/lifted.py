@@ -29,6 +29,8 @@ PATIENCE = 100
 PAUSE = 20_000
 """Records that are then read one by one."""
 _REMEMBERED = 1 << 16
+_NOTHING = (-1, 0)
+"""Instead of the time of a record that is told to the kernel."""
 
 
 def lifted_batches(
@@ -147,7 +149,10 @@ class _Lifting:
         triples = np.empty(3 * layout.most * room, np.int64)
         records = made = 0
         patience = PATIENCE
+        told = _NOTHING
         while text.position < text.end and patience >= 0:
+            layout.tell_time(*told)
+            told = _NOTHING
             state, text.position, lines, more, found = read_records(
                 dictionary.arena.base,
                 dictionary.place,
@@ -166,7 +171,8 @@ class _Lifting:
                 break
             if state == FULL:
                 raise MemoryError("the arena is full")
-            if state == UNTIMED and self._tell_time():
+            if state == UNTIMED and (time := self._next_time()) is not None:
+                told = text.position, time
                 continue
             patience -= 1
             for element in elements(1):
@@ -177,12 +183,8 @@ class _Lifting:
         streams = np.full(records, self._stream, np.int64)
         return Batch(times[:records], streams, counts[:records], triples[: 3 * made]), patience >= 0
 
-    def _tell_time(self) -> bool:
-        """Read the time of the next record, if it has one."""
+    def _next_time(self) -> int | None:
+        """The time of the record that was taken apart last, if it has one."""
         field = 2 * self._layout.time_field
         start, end = self._layout.fields[field : field + 2].tolist()
-        time = self._times.of(self._text.data[start:end])
-        if time is None:
-            return False
-        self._layout.tell_time(time)
-        return True
+        return self._times.of(self._text.data[start:end])

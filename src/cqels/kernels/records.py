@@ -12,7 +12,7 @@ that are absent where they must not be.  So nothing is guessed: what `cqels.io.l
     4       the field of the time
     5       nanoseconds that an integer in it counts
     6, 7    address and number of the signs of its form; none for dateTimes and integers; -1 if Python reads it
-    8, 9    whether Python has read the time of the next record, and that time
+    8, 9    where a record begins whose time Python has read, or -1; that time
     10, 11  address and bytes of a buffer where texts are put together: enough for those of the longest line
     12, 13  bytes of all texts of the template, and a few more; how many values of fields are put between them
     14      address of what is free of the buffer
@@ -72,7 +72,7 @@ from cqels.kernels.text import (
 )
 from cqels.kernels.tokenizer import character, counted_time, dated_time, is_iri, is_plain
 
-DELIMITER, COLUMNS, FIELDS, LONGEST, TIME_FIELD, UNIT, FORM, SIGNS, IS_TIMED, TIME = range(10)
+DELIMITER, COLUMNS, FIELDS, LONGEST, TIME_FIELD, UNIT, FORM, SIGNS, TIMED, TIME = range(10)
 BUFFER, BUFFER_BYTES, KNOWN_BYTES, VALUES, FREE, WAITING_TERMS, WAITING, PREDICATES = range(10, 18)
 PLAN_WORDS = 18
 CONSTANT, IRI, COLUMN, TEXT = range(4)
@@ -197,10 +197,9 @@ def _stated_time(address, start, end, unit, scratch):
 
 
 @kernel
-def _time(address, plan):
-    """Whether the time of the record is known, and that time."""
-    if load(plan, IS_TIMED) != 0:
-        store(plan, IS_TIMED, 0)
+def _time(address, position, plan):
+    """Whether the time of the record at a position, which was taken apart, is known, and that time."""
+    if load(plan, TIMED) == position:
         return True, load(plan, TIME)
     field = load(plan, FIELDS) + 16 * load(plan, TIME_FIELD)
     start, end, signs = load(field, 0), load(field, 1), load(plan, SIGNS)
@@ -402,7 +401,7 @@ def _take(base, dictionary, address, position, end, plan, triples):
     needed = load(plan, KNOWN_BYTES) + 3 * load(plan, VALUES) * length
     if load(plan, FREE) + needed > load(plan, BUFFER) + load(plan, BUFFER_BYTES):
         return 0, 0, 0, NO_ROOM
-    known, time = _time(address, plan)
+    known, time = _time(address, position, plan)
     if not known:
         return 0, 0, 0, UNTIMED
     waiting = load(plan, WAITING)
