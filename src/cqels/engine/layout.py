@@ -49,6 +49,7 @@ _SIGNS = {
     "%H": kernels.HOUR,
     "%M": kernels.MINUTE,
     "%S": kernels.SECOND,
+    "%f": kernels.FRACTION,
 }
 _SIGN = re.compile("%.|.", re.DOTALL)
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._~-]+(?::[0-9]*)?[/?#]")
@@ -108,10 +109,7 @@ class Layout:
         plan[kernels.WAITING_TERMS] = self._keep(waiting)
         plan[kernels.PREDICATES] = self.most
         self._plan = np.array([*plan, *terms], np.int64)
-
-    @property
-    def address(self) -> int:
-        return self._plan.ctypes.data
+        self.address = self._plan.ctypes.data
 
     def encode(self, terms: Terms) -> None:
         """Write the words of constants."""

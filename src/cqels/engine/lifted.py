@@ -75,27 +75,24 @@ class _Text:
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
-        self.data = bytes(LANES)
-        self.position = 0
+        self._become(b"")
         self.line = 0
         """How many lines have been taken."""
-
-    @property
-    def end(self) -> int:
-        """Where the lines of the chunk end; the kernel may look at what is behind."""
-        return len(self.data) - LANES
-
-    @property
-    def address(self) -> int:
-        return np.frombuffer(self.data, np.uint8).ctypes.data
 
     def more(self) -> bool:
         """Whether a line is left."""
         if self.position == self.end:
             data = next(self._chunks, b"")
             end = b"\n" if data and not data.endswith(b"\n") else b""
-            self.data, self.position = data + end + bytes(LANES), 0
+            self._become(data + end)
         return self.end > 0
+
+    def _become(self, data: bytes) -> None:
+        self.data = data + bytes(LANES)
+        self.address = np.frombuffer(self.data, np.uint8).ctypes.data
+        self.end = len(data)
+        """Where the lines of the chunk end; the kernel may look at what is behind."""
+        self.position = 0
 
     def lines(self) -> Iterator[str]:
         """Take lines one by one, without their ends."""
@@ -147,6 +144,7 @@ class _Lifting:
         room = text.data.count(b"\n", text.position)
         times, counts = np.empty(room, np.int64), np.empty(room, np.int64)
         triples = np.empty(3 * layout.most * room, np.int64)
+        times_at, counts_at, triples_at = times.ctypes.data, counts.ctypes.data, triples.ctypes.data
         records = made = 0
         patience = PATIENCE
         told = _NOTHING
@@ -160,9 +158,9 @@ class _Lifting:
                 text.position,
                 text.end,
                 layout.address,
-                times.ctypes.data + 8 * records,
-                counts.ctypes.data + 8 * records,
-                triples.ctypes.data + 24 * made,
+                times_at + 8 * records,
+                counts_at + 8 * records,
+                triples_at + 24 * made,
                 room - records,
             )
             text.line, records, made = text.line + lines, records + more, made + found

@@ -57,7 +57,7 @@ from cqels.kernels.dictionary import (
     set_checked,
 )
 from cqels.kernels.jit import kernel
-from cqels.kernels.literals import ASK, NOT_INLINE, days_of, fixed_number, literal_word
+from cqels.kernels.literals import ASK, NOT_INLINE, TENS, days_of, fixed_number, literal_word
 from cqels.kernels.memory import load, store
 from cqels.kernels.text import (
     LANES,
@@ -85,8 +85,9 @@ WAITING_WORDS = 5
 GROUP = 16
 """Records whose terms are interned together."""
 
-YEAR, MONTH, DAY, HOUR, MINUTE, SECOND = range(256, 262)
-"""Signs of a form: four digits for a year, two for each other part of a time; the others are bytes."""
+YEAR, MONTH, DAY, HOUR, MINUTE, SECOND, FRACTION = range(256, 263)
+"""Signs of a form: four digits for a year, one to six for a fraction, two for each other part of a time; the others are
+bytes."""
 
 DONE, NO_ROOM, FULL, ODD, UNTIMED = range(5)
 """Why `read_records` came back: all is read, there is no room, the arena is full, the next record is odd, or its time
@@ -149,13 +150,27 @@ def _split(address, start, end, delimiter, fields, columns):
 
 
 @kernel
+def _digits(address, start, end):
+    """How many digits there are from a position on."""
+    position = start
+    while position < end and 48 <= byte(address + position) <= 57:
+        position += 1
+    return position - start
+
+
+@kernel
 def _formed_time(address, start, end, signs, count):
-    """Whether the text has this form, each part of a time with all its digits, and the nanoseconds since 1970."""
-    year, month, day, hour, minute, second = 1900, 1, 1, 0, 0, 0
+    """Whether the text has this form, each part of a time with all its digits, and the nanoseconds since 1970.
+
+    What is found so is what `strptime` tries first: it takes fewer digits only if there is no other way.
+    """
+    year, month, day, hour, minute, second, fraction = 1900, 1, 1, 0, 0, 0, 0
     for number in range(count):
         sign = load(signs, number)
         width = 4 if sign == YEAR else 2 if sign > YEAR else 1
-        if start + width > end:
+        if sign == FRACTION:
+            width = _digits(address, start, min(start + 6, end))
+        if width == 0 or start + width > end:
             return False, 0
         if sign < YEAR:
             if byte(address + start) != sign:
@@ -174,13 +189,15 @@ def _formed_time(address, start, end, signs, count):
                 hour = value
             elif sign == MINUTE:
                 minute = value
-            else:
+            elif sign == SECOND:
                 second = value
+            else:
+                fraction = value * TENS[9 - width]
         start += width
     days = days_of(year, month, day)
     if start != end or days == -1 << 62 or year < 1678 or year > 2261 or hour > 23 or minute > 59 or second > 59:
         return False, 0
-    return True, (days * 86_400 + hour * 3600 + minute * 60 + second) * 1_000_000_000
+    return True, (days * 86_400 + hour * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
 
 
 @kernel
