@@ -1,4 +1,4 @@
-"""The elements of files as batches of words: timed lines and N-Quads are read as bytes, other formats as terms."""
+"""The elements of files as batches of words: timed lines, N-Quads and CSV are read as bytes, other formats as terms."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO
 
 from cqels.engine.batch import Batch
 from cqels.engine.intake import Intake
+from cqels.engine.lifted import lifted_batches
 from cqels.engine.runs import ELEMENTS, run_batches
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.files import open_bytes, reading
@@ -39,7 +40,8 @@ def file_batches(
     reject: Callable[[Rejected], None],
 ) -> Iterator[Batch]:
     """The elements of one file of a stream; a batch may be empty, where lines were rejected."""
-    kind = line_kind(declaration, path) if format_of(declaration, path) == "ntriples" else None
+    format = format_of(declaration, path)
+    kind = line_kind(declaration, path) if format == "ntriples" else None
     if kind == "timed" and declaration.element in (None, "line"):
 
         def malformed(line: int, reason: str, text: str) -> None:
@@ -50,6 +52,10 @@ def file_batches(
     elif kind == "timed" or kind == "quads":
         with open_bytes(path) as file, reading(path):
             yield from run_batches(declaration, path, kind, _chunks(file), stream, intake, reject)
+    elif format == "csv":
+        assert template is not None
+        with open_bytes(path) as file, reading(path):
+            yield from lifted_batches(declaration, path, template, _chunks(file), stream, intake, reject)
     else:
         elements = read_file(declaration, path, template, reject)
         while some := list(islice(elements, ELEMENTS)):

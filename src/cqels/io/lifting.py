@@ -57,7 +57,8 @@ from cqels.model.terms import (
 )
 from cqels.model.time import format_date_time, parse_time, time_of
 
-_PLACE = re.compile(r"\{([^{}]+)\}")
+PLACE = re.compile(r"\{([^{}]+)\}")
+"""Where a template has the value of a column."""
 _TOP = ("subject", "delimiter", "prefixes", "time", "predicates")
 _UNBOUNDED = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 _OBJECT = ("column", "iri", "text", "datatype", "language")
@@ -109,11 +110,11 @@ class Template:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns it names, in order."""
-        names = [*_PLACE.findall(self.subject)]
+        names = [*PLACE.findall(self.subject)]
         names += [self.time_column] if self.time_column is not None else []
         for _, template in self.predicates:
             names += [template.column] if template.column is not None else []
-            names += _PLACE.findall(template.iri or template.text or "")
+            names += PLACE.findall(template.iri or template.text or "")
         return tuple(dict.fromkeys(names))
 
     def triples(self, record: Record) -> tuple[Triple, ...]:
@@ -171,13 +172,18 @@ def read_records(
     match format:
         case "csv":
             lines = (line for _, line in lines_of(path))
-            delimiter = template.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+            delimiter = delimiter_of(template, path)
             records = csv_records(lines, template.columns, delimiter=delimiter, place=str(path))
         case "parquet":
             records = parquet_records(path, template.columns)
         case _:
             records = json_records(lines_of(path))
     return lift_records(declaration, str(path), records, template, reject)
+
+
+def delimiter_of(template: Template, path: Path) -> str:
+    """What is between two values in a CSV file."""
+    return template.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
 
 
 def lift_records(
@@ -215,13 +221,13 @@ def _lifted(
 def _filled(template: str, record: Record, *, encode: bool = False) -> str | None:
     """The template with its values, None if one of them is absent."""
     values: dict[str, str] = {}
-    for name in _PLACE.findall(template):
+    for name in PLACE.findall(template):
         value = record(name)
         if value is None or value == "":
             return None
         text, _ = _lexical(value)
         values[name] = quote(text, safe="") if encode else text
-    return _PLACE.sub(lambda place: values[place[1]], template)
+    return PLACE.sub(lambda place: values[place[1]], template)
 
 
 def _lexical(value: str | int | float | bool | Decimal | date | Instant) -> tuple[str, NamedNode | None]:

@@ -41,8 +41,9 @@ def csv_records(
     delimiter: str,
     place: str,
     header: list[str] | None = None,
+    first: int = 1,
 ) -> Iterator[Numbered]:
-    """The records of lines without their ends, which begin with a header unless one is given."""
+    """The records of lines without their ends, numbered from `first`, which begin with a header unless one is given."""
     texts: list[str] = []
 
     def taken() -> Iterator[str]:
@@ -55,7 +56,7 @@ def csv_records(
     check_columns(columns, names, place)
     while True:
         texts.clear()
-        start = rows.line_num + 1
+        start = rows.line_num + first
         try:
             row = next(rows, None)
         except csv.Error as error:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.literal_registers import UNKNOWN, text_register
-from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.memory import copy, fetch, give, load, store, take
 from cqels.kernels.text import copy_text, hash_text, low_zeros, same_text
 from cqels.model.ids import Tag
 
@@ -198,6 +198,44 @@ def seek(base, dictionary, address, length, hashed):
         slot = slot + 1 & mask
         found = load(base, table + slot)
     return 0
+
+
+@kernel
+def expect_slot(base, dictionary, hashed):
+    """Have the slot brought near in which the search for a hash begins."""
+    fetch(base, load(base, dictionary + TABLE) + (hashed & load(base, dictionary + SLOTS) - 1))
+
+
+@kernel
+def _likely(base, dictionary, hashed):
+    """The place of the entry that probably is the one with a hash, or 0."""
+    table, mask = load(base, dictionary + TABLE), load(base, dictionary + SLOTS) - 1
+    slot = hashed & mask
+    found = load(base, table + slot)
+    while found != 0:
+        if (found ^ hashed) & ~ID_MASK == 0:
+            return entry_at(base, dictionary, found)
+        slot = slot + 1 & mask
+        found = load(base, table + slot)
+    return 0
+
+
+@kernel
+def expect_entry(base, dictionary, hashed):
+    """Have the entry of a hash brought near, whose slot is."""
+    entry = _likely(base, dictionary, hashed)
+    if entry != 0:
+        fetch(base, entry)
+
+
+@kernel
+def expect_text(base, dictionary, hashed):
+    """Have the text of a hash brought near, whose slot and entry are."""
+    entry = _likely(base, dictionary, hashed)
+    if entry != 0:
+        text = load(base, entry + TEXT) >> 3
+        fetch(base, text)
+        fetch(base, text + 8)
 
 
 @kernel

@@ -9,6 +9,7 @@ import numpy as np
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.text import bit_length, byte, short_word, word, word_of
+from cqels.kernels.wide import bits_of
 from cqels.model.ids import (
     CODE_BOOLEAN,
     CODE_DATE_TIME,
@@ -327,7 +328,11 @@ def _floating_word(address, start, end, code):
     enough, most = (15, 17) if code == CODE_DOUBLE else (6, 9)
     if count > most:
         return NOT_INLINE
-    mantissa, exponent, rest, shift = nearest(digits, power, precision)
+    if code == CODE_DOUBLE and count <= enough and digits < 1 << DOUBLE_BITS and power < 19:
+        bits = bits_of(float(digits) / float(TENS[power]))  # of two exact numbers: rounded once
+        mantissa, exponent, rest, shift = bits & FRACTION_MASK, (bits >> FRACTION_BITS) - FRACTION_BITS - 1023, 0, 0
+    else:
+        mantissa, exponent, rest, shift = nearest(digits, power, precision)
     if count > enough:
         if mantissa == 1 << precision - 1:
             return ASK  # a power of two: the numbers below lie closer together than those above
@@ -366,7 +371,7 @@ def _exponent(address, start, end):
 
 
 @kernel
-def _number(address, start, count):
+def fixed_number(address, start, count):
     """The number of so many digits, or -1 if they are not all digits."""
     value = 0
     for position in range(start, start + count):
@@ -378,7 +383,7 @@ def _number(address, start, count):
 
 
 @kernel
-def _days(year, month, day):
+def days_of(year, month, day):
     """Days since 1970, or -1 << 62 if the calendar has no such day."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     longest = 31
@@ -405,14 +410,14 @@ def read_date_time(address, start, end):
         return -1, 0, 0, 0, 0, 0
     if end - start < 19:
         return 0, 0, 0, 0, 0, 0
-    year = _number(address, start, 4)
+    year = fixed_number(address, start, 4)
     if year < 0:
         return 0, 0, 0, 0, 0, 0
     if byte(address + start + 4) != 45:
         return -1, 0, 0, 0, 0, 0
-    month, day = _number(address, start + 5, 2), _number(address, start + 8, 2)
-    hour, minute = _number(address, start + 11, 2), _number(address, start + 14, 2)
-    second = _number(address, start + 17, 2)
+    month, day = fixed_number(address, start + 5, 2), fixed_number(address, start + 8, 2)
+    hour, minute = fixed_number(address, start + 11, 2), fixed_number(address, start + 14, 2)
+    second = fixed_number(address, start + 17, 2)
     if (
         byte(address + start + 7) != 45
         or (byte(address + start + 10) != 84)
@@ -420,7 +425,7 @@ def read_date_time(address, start, end):
         or byte(address + start + 16) != 58
     ):
         return 0, 0, 0, 0, 0, 0
-    days = _days(year, month, day)
+    days = days_of(year, month, day)
     if days == -1 << 62 or hour < 0 or minute < 0 or second < 0 or hour > 24 or minute > 59 or second > 59:
         return 0, 0, 0, 0, 0, 0
     position = start + 19
@@ -450,7 +455,7 @@ def read_date_time(address, start, end):
         if sign == 90 and position + 1 == end:
             zone = ZONE_Z
         elif (sign == 43 or sign == 45) and position + 6 == end and byte(address + position + 3) == 58:
-            hours, rest = _number(address, position + 1, 2), _number(address, position + 4, 2)
+            hours, rest = fixed_number(address, position + 1, 2), fixed_number(address, position + 4, 2)
             minutes = 60 * hours + rest
             if hours < 0 or rest < 0 or rest > 59 or minutes > 14 * 60:
                 return 0, 0, 0, 0, 0, 0

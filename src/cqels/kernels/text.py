@@ -45,6 +45,11 @@ def lanes(address, wanted):
     return sum(1 << k for k, value in enumerate(ctypes.string_at(address, LANES)) if value == wanted)
 
 
+def lanes_between(address, least, most):
+    """Which of the sixteen bytes at an address are from `least` to `most`: bit k for byte k."""
+    return sum(1 << k for k, value in enumerate(ctypes.string_at(address, LANES)) if least <= value <= most)
+
+
 def low_zeros(value):
     """How many zero bits a word ends with."""
     return (value & -value).bit_length() - 1 if value else 64
@@ -77,12 +82,29 @@ def _put_word(builder, address, value) -> None:
 
 @lowered(lanes)
 def _lanes(builder, address, wanted):
+    return _hits(builder, "==", _sixteen(builder, address), _every(builder, wanted))
+
+
+@lowered(lanes_between)
+def _lanes_between(builder, address, least, most):
+    first = _every(builder, least)
+    above = builder.sub(_sixteen(builder, address), first)
+    return _hits(builder, "<=", above, builder.sub(_every(builder, most), first))
+
+
+def _sixteen(builder, address):
+    return builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
+
+
+def _every(builder, value):
+    """A byte in all lanes."""
     nothing = ir.Constant(_VECTOR, ir.Undefined)
-    single = builder.insert_element(nothing, builder.trunc(wanted, _BYTE), ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    every = builder.shuffle_vector(single, nothing, zeros)
-    read = builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
-    hits = builder.icmp_unsigned("==", read, every)
+    single = builder.insert_element(nothing, builder.trunc(value, _BYTE), ir.IntType(32)(0))
+    return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+
+
+def _hits(builder, sign, one, other):
+    hits = builder.icmp_unsigned(sign, one, other)
     return builder.zext(builder.bitcast(hits, ir.IntType(LANES)), WORD)
 
 
@@ -99,6 +121,15 @@ def _bit_length(builder, value):
 def word_of(text: bytes) -> int:
     """The word that `word` reads where a text of at most eight bytes is, zeros behind it."""
     return int.from_bytes(text.ljust(8, b"\0"), "little", signed=True)
+
+
+@kernel
+def copy_loosely(source, target, length):
+    """Copy bytes, and up to seven that follow them, which may be read and overwritten."""
+    position = 0
+    while position < length:
+        put_word(target + position, word(source + position))
+        position += 8
 
 
 @kernel

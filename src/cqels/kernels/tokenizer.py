@@ -95,7 +95,7 @@ def _is(address, classes):
 
 
 @kernel
-def _character(address, position, end):
+def character(address, position, end):
     """The code point and the length of the UTF-8 sequence at a position; length 0 if it is not valid."""
     first = byte(address + position)
     if first < 0x80:
@@ -160,7 +160,7 @@ def is_iri(address, start, end):
         ):
             position += 3
         elif code >= 0x80:
-            code, size = _character(address, position, end)
+            code, size = character(address, position, end)
             if size == 0 or not (0xA0 <= code < 0xD800 or 0xF900 <= code < 0xFDD0 or 0xFDF0 <= code < 0xFFF0):
                 return False
             position += size
@@ -180,7 +180,7 @@ def is_plain(address, start, end):
                 return False
             position += 1
         else:
-            code, size = _character(address, position, end)
+            code, size = character(address, position, end)
             if size == 0 or code == 0xFFFE or code == 0xFFFF:
                 return False
             position += size
@@ -315,7 +315,7 @@ def _datatype_end(address, start, limit, end):
 
 
 @kernel
-def _counted(address, start, end, unit):
+def counted_time(address, start, end, unit):
     """Whether the text is an integer of at most 18 digits whose time fits in a word, and that time."""
     negative = start < end and byte(address + start) == 45
     if start < end and (negative or byte(address + start) == 43):
@@ -334,7 +334,7 @@ def _counted(address, start, end, unit):
 
 
 @kernel
-def _dated(address, start, end):
+def dated_time(address, start, end):
     """Whether the text is a dateTime whose nanoseconds since 1970 fit in a word, and these."""
     state, second, fraction, count, _, year = read_date_time(address, start, end)
     if state <= 0 or year == 0 or abs(second) > 9_000_000_000:
@@ -352,7 +352,7 @@ def _time(address, start, limit, end, unit):
         position = start + 1
         while _is(address + position, DIGIT):
             position += 1
-        known, time = _counted(address, start, position, unit)
+        known, time = counted_time(address, start, position, unit)
         return time, position if known else _IS_ODD
     close = find_either(address, start + 1, limit, end, 34, 92)
     if close == limit or byte(address + close) == 92:
@@ -367,11 +367,11 @@ def _time(address, start, limit, end, unit):
         position = last + 1
         code = xsd_type(address + first + XSD_LENGTH, last - first - XSD_LENGTH)
     if code in (XSD_STRING, CODE_INTEGER) or code >= XSD_DERIVED:
-        known, time = _counted(address, start + 1, close, unit)
+        known, time = counted_time(address, start + 1, close, unit)
         if known:
             return time, position
     if code in (XSD_STRING, CODE_DATE_TIME, XSD_DATE_TIME_STAMP):
-        known, time = _dated(address, start + 1, close)
+        known, time = dated_time(address, start + 1, close)
         if known:
             return time, position
     return 0, _IS_ODD

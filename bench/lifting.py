@@ -1,0 +1,131 @@
+"""CSV bytes to words: taxi trips lifted by a template, as bytes and record by record, in one run.
+
+    python bench/lifting.py --records 200000
+
+The trips have the 17 columns of the DEBS 2015 Grand Challenge; the template makes nine triples of each.  Both ways
+begin with an empty dictionary.  Record by record, a fiftieth of them is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import tempfile
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+from measure import CONSOLE, machine, nanoseconds, per_second, progress, timed_in_turn
+from rich.table import Table
+
+from cqels.engine.intake import Intake
+from cqels.engine.reading import file_batches
+from cqels.engine.terms import Terms
+from cqels.io import Rejected, declare
+from cqels.io.lifting import Template, read_template
+from cqels.io.read import read_file
+from cqels.kernels.memory import Arena
+from cqels.kernels.terms import ArenaDictionary
+
+STREAM = "http://example.org/trips"
+COLUMNS = (
+    "medallion,hack_license,pickup_datetime,dropoff_datetime,trip_time_in_secs,trip_distance,pickup_longitude,"
+    "pickup_latitude,dropoff_longitude,dropoff_latitude,payment_type,fare_amount,surcharge,mta_tax,tip_amount,"
+    "tolls_amount,total_amount"
+)
+TEMPLATE = """
+subject = "http://example.org/trip/{medallion}-{pickup_datetime}"
+
+[prefixes]
+ex = "http://example.org/"
+
+[time]
+column = "dropoff_datetime"
+
+[predicates]
+a = { iri = "ex:Trip" }
+"ex:taxi" = { iri = "http://example.org/taxi/{medallion}" }
+"ex:driver" = { iri = "http://example.org/driver/{hack_license}" }
+"ex:seconds" = { column = "trip_time_in_secs", datatype = "xsd:integer" }
+"ex:pickLon" = { column = "pickup_longitude", datatype = "xsd:double" }
+"ex:pickLat" = { column = "pickup_latitude", datatype = "xsd:double" }
+"ex:pickup" = { column = "pickup_datetime", datatype = "xsd:dateTime" }
+"ex:payment" = { column = "payment_type" }
+"ex:total" = { column = "total_amount", datatype = "xsd:decimal" }
+"""
+TAXIS, DRIVERS = 13_000, 30_000
+PER_SECOND = 5.4
+
+
+def trips(count: int, seed: int = 1) -> str:
+    """Trips in the order of their ends, as many a second as there were in 2013."""
+    draw = random.Random(seed)
+    lines = [COLUMNS]
+    for number in range(count):
+        end = datetime(2013, 1, 1) + timedelta(seconds=int(number / PER_SECOND))
+        seconds = draw.randrange(60, 3000)
+        fare, tip = draw.randrange(5, 120) / 2, draw.randrange(800) / 100
+        places = (f"{-73.7 - 0.4 * draw.random():.6f},{40.6 + 0.3 * draw.random():.6f}" for _ in range(2))
+        lines.append(
+            f"{_license('taxi', draw.randrange(TAXIS))},{_license('driver', draw.randrange(DRIVERS))},"
+            f"{end - timedelta(seconds=seconds)},{end},{seconds},{draw.randrange(30, 2500) / 100:.2f},"
+            f"{','.join(places)},{draw.choice(('CSH', 'CRD'))},{fare:.2f},{draw.choice(('0.00', '0.50', '1.00'))},"
+            f"0.50,{tip:.2f},0.00,{fare + tip + 0.5:.2f}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _license(kind: str, number: int) -> str:
+    return hashlib.md5(f"{kind}{number}".encode()).hexdigest().upper()
+
+
+def _refuse(rejected: Rejected) -> None:
+    raise ValueError(str(rejected))
+
+
+def as_bytes(path: Path, template: Template) -> Callable[[int], None]:
+    declaration = declare(STREAM, path, template=path)
+
+    def run(_: int) -> None:
+        intake = Intake(Terms(ArenaDictionary(Arena())))
+        for _batch in file_batches(declaration, path, template, 0, intake, _refuse):
+            pass
+
+    return run
+
+
+def as_records(path: Path, template: Template, count: int) -> Callable[[int], None]:
+    declaration = declare(STREAM, path, template=path)
+
+    def run(_: int) -> None:
+        intake = Intake(Terms(ArenaDictionary(Arena())))
+        for element in islice(read_file(declaration, path, template, _refuse), count):
+            intake.triples(0, element.time, element.triples)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=200_000)
+    count = parser.parse_args().records
+    few = max(count // 50, 1)
+    with tempfile.TemporaryDirectory() as folder, progress() as shown:
+        shown.add_task("lifting", total=None)
+        path, toml = Path(folder, "trips.csv"), Path(folder, "trip.toml")
+        path.write_text(trips(count))
+        toml.write_text(TEMPLATE)
+        template = read_template(toml)
+        quick, slow = timed_in_turn(as_bytes(path, template), as_records(path, template, few))
+    triples = len(template.predicates)
+    table = Table("lifting", "records", "triples", "a record", title=f"{count:,} trips, {machine()}")
+    for name, each in (("as bytes", quick / count), ("record by record", slow / few)):
+        table.add_row(name, per_second(1 / each), per_second(triples / each), nanoseconds(each))
+    CONSOLE.print(table)
+    CONSOLE.print(f"{slow / few / (quick / count):.1f} times as fast")
+
+
+if __name__ == "__main__":
+    main()

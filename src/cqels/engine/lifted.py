@@ -1,0 +1,188 @@
+"""CSV files lifted by a template, a chunk of lines at a time; what is not plain is read by `cqels.io.lifting`.
+
+Both ways give the same elements, and only the second one rejects anything.  It reads single records that are not plain,
+long stretches of a file in which few are, and all of it if an element is not a record or the kernel does not take the
+template (`layout_of`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from cqels.engine.batch import Batch
+from cqels.engine.intake import Intake
+from cqels.engine.layout import Layout, layout_of
+from cqels.engine.runs import ELEMENTS
+from cqels.io import Element, Rejected, StreamDeclaration
+from cqels.io.lifting import Template, delimiter_of, lift_records
+from cqels.io.records import check_columns, csv_records
+from cqels.kernels.records import DONE, FULL, NO_ROOM, UNTIMED, read_records
+from cqels.kernels.text import LANES
+
+PATIENCE = 100
+"""How many more records than the plain ones may not be plain, before the next ones are read one by one."""
+PAUSE = 20_000
+"""Records that are then read one by one."""
+_REMEMBERED = 1 << 16
+_NOTHING = (-1, 0)
+"""Instead of the time of a record that is told to the kernel."""
+
+
+def lifted_batches(
+    declaration: StreamDeclaration,
+    path: Path,
+    template: Template,
+    chunks: Iterator[bytes],
+    stream: int,
+    intake: Intake,
+    reject: Callable[[Rejected], None],
+) -> Iterator[Batch]:
+    """The elements of a CSV file, given in chunks of whole lines."""
+    text = _Text(chunks)
+    delimiter = delimiter_of(template, path)
+    names = next(csv.reader((line + "\n" for line in text.lines()), delimiter=delimiter, strict=True), [])
+    check_columns(template.columns, names, str(path))
+
+    def elements(count: int | None = None) -> Iterator[Element]:
+        """Those of the next records, read one by one."""
+        found = csv_records(text.lines(), (), delimiter=delimiter, place=str(path), header=names, first=text.line + 1)
+        return lift_records(declaration, str(path), islice(found, count), template, reject)
+
+    def one_by_one(count: int | None) -> Iterator[Batch]:
+        rest = elements(count)
+        while some := list(islice(rest, ELEMENTS)):
+            yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
+
+    layout = layout_of(template, names, delimiter, declaration.unit)
+    if layout is None or declaration.element not in (None, "line"):
+        yield from one_by_one(None)
+        return
+    lifting = _Lifting(layout, _Times(template, declaration.unit), text, stream, intake)
+    while text.more():
+        batch, plain = lifting.batch(elements)
+        yield batch
+        if not plain:
+            yield from one_by_one(PAUSE)
+
+
+class _Text:
+    """The lines of a file that have not been taken: those of a chunk from a position on, and the chunks behind it."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._become(b"")
+        self.line = 0
+        """How many lines have been taken."""
+
+    def more(self) -> bool:
+        """Whether a line is left."""
+        if self.position == self.end:
+            data = next(self._chunks, b"")
+            end = b"\n" if data and not data.endswith(b"\n") else b""
+            self._become(data + end)
+        return self.end > 0
+
+    def _become(self, data: bytes) -> None:
+        self.data = data + bytes(LANES)
+        self.address = np.frombuffer(self.data, np.uint8).ctypes.data
+        self.end = len(data)
+        """Where the lines of the chunk end; the kernel may look at what is behind."""
+        self.position = 0
+
+    def lines(self) -> Iterator[str]:
+        """Take lines one by one, without their ends."""
+        while self.more():
+            stop = self.data.index(b"\n", self.position)
+            line = self.data[self.position : stop]
+            self.position, self.line = stop + 1, self.line + 1
+            yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+
+class _Times:
+    """The times that texts state, as a template reads them, with a memory."""
+
+    def __init__(self, template: Template, unit: str) -> None:
+        self._template = template
+        self._unit = unit
+        self._known: dict[bytes, int | None] = {}
+
+    def of(self, text: bytes) -> int | None:
+        """The time of a text, None if it is none."""
+        if text not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            value = text.decode("utf-8", "surrogateescape")
+            try:
+                self._known[text] = self._template.time(lambda name: value, self._unit)
+            except ValueError:
+                self._known[text] = None
+        return self._known[text]
+
+
+class _Lifting:
+    """Lifts chunk after chunk."""
+
+    def __init__(self, layout: Layout, times: _Times, text: _Text, stream: int, intake: Intake) -> None:
+        self._layout = layout
+        self._times = times
+        self._text = text
+        self._stream = stream
+        self._intake = intake
+
+    def batch(self, elements: Callable[[int], Iterator[Element]]) -> tuple[Batch, bool]:
+        """The elements of a chunk, or of a part of it in which few are plain; whether enough of them are.
+
+        `elements` gives those of the next records, where these are not plain.
+        """
+        text, layout, dictionary = self._text, self._layout, self._intake.terms.dictionary
+        layout.encode(self._intake.terms)
+        room = text.data.count(b"\n", text.position)
+        times, counts = np.empty(room, np.int64), np.empty(room, np.int64)
+        triples = np.empty(3 * layout.most * room, np.int64)
+        times_at, counts_at, triples_at = times.ctypes.data, counts.ctypes.data, triples.ctypes.data
+        records = made = 0
+        patience = PATIENCE
+        told = _NOTHING
+        while text.position < text.end and patience >= 0:
+            layout.tell_time(*told)
+            told = _NOTHING
+            state, text.position, lines, more, found = read_records(
+                dictionary.arena.base,
+                dictionary.place,
+                text.address,
+                text.position,
+                text.end,
+                layout.address,
+                times_at + 8 * records,
+                counts_at + 8 * records,
+                triples_at + 24 * made,
+                room - records,
+            )
+            text.line, records, made = text.line + lines, records + more, made + found
+            patience += more
+            if state in (DONE, NO_ROOM):
+                break
+            if state == FULL:
+                raise MemoryError("the arena is full")
+            if state == UNTIMED and (time := self._next_time()) is not None:
+                told = text.position, time
+                continue
+            patience -= 1
+            for element in elements(1):
+                one = self._intake.triples(self._stream, element.time, element.triples)
+                times[records], counts[records] = element.time, len(element.triples)
+                triples[3 * made : 3 * made + len(one.triples)] = one.triples
+                records, made = records + 1, made + len(element.triples)
+        streams = np.full(records, self._stream, np.int64)
+        return Batch(times[:records], streams, counts[:records], triples[: 3 * made]), patience >= 0
+
+    def _next_time(self) -> int | None:
+        """The time of the record that was taken apart last, if it has one."""
+        field = 2 * self._layout.time_field
+        start, end = self._layout.fields[field : field + 2].tolist()
+        return self._times.of(self._text.data[start:end])
