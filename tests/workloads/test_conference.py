@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from pyoxigraph import RdfFormat, parse
 
+from cqels.io import read_stream
 from cqels.model.time import parse_time
 from cqels.scenarios import Data, scenario
 from cqels.scenarios.answers import answers, written
+from cqels.scenarios.conference.experiments import Length, many, single, varying
 from cqels.scenarios.conference.floor import doors, floor_plan
 from cqels.scenarios.conference.library import draw
 from cqels.scenarios.conference.people import name
+from cqels.scenarios.conference.reevaluation import Reevaluation, bulk_loaded
 
 LV = "http://deri.org/floorplan/"
 SECOND = 1_000_000_000
@@ -184,3 +187,26 @@ def test_few_people_write_much() -> None:
 
 def test_nobody_shares_a_name() -> None:
     assert len({name(number) for number in range(20_000)}) == 20_000
+
+
+@pytest.mark.parametrize("query", ["q1", "q2", "q3", "q4", "q5"])
+def test_the_baseline_sends_the_same(query: str, data: Data) -> None:
+    asked = ASKED.query(*ASKED.asked([query]))
+    again = Reevaluation(bulk_loaded(data), [asked])
+    elements = read_stream(data.declarations[0], pytest.fail)
+    sent = Counter(each.time for each in elements for rows in again.push(each) for _ in rows)
+    assert sent == Counter(each.time for each in answers([asked], data)[query])
+
+
+def test_experiments(data: Data, tmp_path: Path) -> None:
+    """With numbers that are too small to say anything."""
+    length = Length(events=20, block=10, warm=90, sample=2)
+    found = [
+        *single(data, length),
+        *varying(tmp_path, (3_000, 6_000), length),
+        *many(data, (0, 3), length),
+    ]
+    assert [(each.experiment, each.query) for each in found[:5]] == [("single", f"q{n}") for n in range(1, 6)]
+    assert {each.x for each in found if each.experiment == "varying"} == {3_000, 6_000}
+    assert {each.x for each in found if each.experiment == "many"} == {1, 8}
+    assert all(each.ours > 0 and each.baseline for each in found)

@@ -1,15 +1,16 @@
-"""The conference of ISWC 2011, §5: people with tags walk through a building, and a library knows what they have written."""
+"""The conference of ISWC 2011: people with tags walk through a building, and a library knows what they wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from cqels.scenarios.conference.floor import FLOOR_PLAN, floor_plan
-from cqels.scenarios.conference.triples import write_library
 from cqels.scenarios.conference.readings import STREAM, write_readings
+from cqels.scenarios.conference.triples import write_library
 from cqels.scenarios.scenario import Asked, Data, Progress, Scenario
 
 _TABLE = "ISWC 2011, table 2"
@@ -21,7 +22,7 @@ class Conference(Scenario):
 
     name = "conference"
     title = "RFID readings joined with a floor plan and a library (ISWC 2011)"
-    sizes = {
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "small": {"triples": 600, "events": 120, "people": 10, "per_second": 3},
         "medium": {"triples": 100_000, "events": 100_000, "people": 200, "per_second": 20},
         "large": {"triples": 1_000_000, "events": 1_000_000, "people": 200, "per_second": 20},
@@ -49,7 +50,12 @@ class Conference(Scenario):
         return Data(
             streams=(f"<{STREAM}>={readings}",),
             static=((plan, FLOOR_PLAN), (library, None)),
-            facts={"static triples": triples + len(floor_plan()), "elements": events, "people": people},
+            facts={
+                "library triples": triples,
+                "floor plan triples": len(floor_plan()),
+                "elements": events,
+                "people": people,
+            },
         )
 
 

@@ -1,7 +1,7 @@
 """The library: who has written and edited what, by numbers; `triples` says it in RDF.
 
-As in DBLP few people write much: the person of rank r has about (n / r)^0.4 papers, of n people.  People write with those of
-ranks near their own, again and again, so the number of someone's co-authors grows more slowly than that of his papers.
+As in DBLP few people write much: of n people the one of rank r has about (n / r)^0.4 papers.  They write with those
+of ranks near their own, again and again, so that co-authors grow in number more slowly than papers.
 """
 
 from __future__ import annotations

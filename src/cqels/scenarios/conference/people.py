@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-_GIVEN = tuple(
-    """Paul Ada Alan Alice Anna Barbara Ben Carl Clara Dan Diana Donald Edgar Edith Emma Erik Eva Felix Frances Frank
+_GIVEN_NAMES = """
+    Paul Ada Alan Alice Anna Barbara Ben Carl Clara Dan Diana Donald Edgar Edith Emma Erik Eva Felix Frances Frank
     Grace Hanna Hans Ida Igor Irene Jan Jim John Karen Kim Kurt Leslie Lin Maria Max Mei Nina Olga Oscar Peter Rosa
-    Ruth Sam Sofia Tim Tony Ute Vera Wei""".split()
-)
-_FAMILY = tuple(
-    """Erdoes Abel Adams Bach Baker Bauer Becker Bell Berg Black Bloch Bond Brandt Brown Bush Carter Chen Clark Cook
+    Ruth Sam Sofia Tim Tony Ute Vera Wei
+"""
+_FAMILY_NAMES = """
+    Erdoes Abel Adams Bach Baker Bauer Becker Bell Berg Black Bloch Bond Brandt Brown Bush Carter Chen Clark Cook
     Cox Davis Diaz Dietz Dunn Ebert Ellis Evans Fischer Ford Fox Franke Garcia Gray Green Haas Hall Harris Hill Hoffmann
     Hughes Huang Jansen Jones Kaiser Keller King Klein Koch Kraus Lang Lee Lewis Li Liu Lopez Maier Martin Meyer Miller
     Moore Nguyen Novak Olsen Park Perez Peters Phillips Pohl Quinn Reed Rossi Roth Sato Schmidt Silva Smith Stein Tanaka
-    Vogel Wagner Weber""".split()
-)
+    Vogel Wagner Weber
+"""
+_GIVEN, _FAMILY = _GIVEN_NAMES.split(), _FAMILY_NAMES.split()
 _PAIRS = len(_GIVEN) * len(_FAMILY)
 """Their numbers, 50 and 81, share no factor: so many people have names that differ."""
 

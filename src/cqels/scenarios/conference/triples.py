@@ -22,11 +22,12 @@ _INTEGER = "<http://www.w3.org/2001/XMLSchema#integer>"
 _HERE = "http://localhost/publications/"
 _FIRST_YEAR, _YEARS, _GROWTH = 1936, 75, 5.0
 _PART = 10_000
-_WORDS = (
+_TITLES = (
     "adaptive continuous distributed efficient fast formal incremental linked native optimal parallel semantic "
     "algebra caching data engines graphs indexing joins languages logic networks ontologies processing queries "
     "reasoning rules semantics sensors storage streams systems"
-).split()
+)
+_WORDS = _TITLES.split()
 
 
 def write_library(
