@@ -17,6 +17,7 @@ from cqels.io import read_stream
 from cqels.model.time import parse_time
 from cqels.scenarios import Data, scenario
 from cqels.scenarios.answers import answers, written
+from cqels.scenarios.conference import experiments
 from cqels.scenarios.conference.experiments import Length, many, single, varying
 from cqels.scenarios.conference.floor import doors, floor_plan
 from cqels.scenarios.conference.library import draw
@@ -198,8 +199,9 @@ def test_the_baseline_sends_the_same(query: str, data: Data) -> None:
     assert sent == Counter(each.time for each in answers([asked], data)[query])
 
 
-def test_experiments(data: Data, tmp_path: Path) -> None:
+def test_experiments(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With numbers that are too small to say anything."""
+    monkeypatch.setattr(experiments, "IN_MEMORY", 4_000)
     length = Length(events=20, block=10, warm=90, sample=2)
     found = [
         *single(data, length),

@@ -7,7 +7,7 @@ loaded, queries registered and windows filled.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -95,11 +95,11 @@ def varying(
         events = 2 * (length.warm + length.events)
         numbers = {**SCENARIO.numbers("medium"), "triples": triples, "events": events}
         data = SCENARIO.make(here, numbers, seed, lambda part, whole: None)
-        found += _averages("varying", asked, data, length, here if triples > IN_MEMORY else None)
+        found += _averages("varying", asked, data, length, here / "store" if triples > IN_MEMORY else None)
     return found
 
 
-def many(data: Data, exponents: Iterable[int] = range(11), length: Length = SHORT) -> list[Figure]:
+def many(data: Data, exponents: Sequence[int] = range(11), length: Length = SHORT) -> list[Figure]:
     """Experiment 3: 2^M queries of a template at once, each about another author; for all of them, and for each."""
     store = data.store()
     whole = bulk_loaded(data) if length.sample else None
@@ -118,15 +118,15 @@ def many(data: Data, exponents: Iterable[int] = range(11), length: Length = SHOR
 def _averages(
     experiment: str, asked: Sequence[Asked], data: Data, length: Length, folder: Path | None = None
 ) -> list[Figure]:
-    """The times of templates, each with several authors; large data are kept in a folder."""
+    """The times of templates, each with several authors; static data are kept in a folder, or else in memory."""
     triples = data.facts["library triples"]
     instances = [_instances(each, data) for each in asked]
-    store = data.store(folder and folder / "store")
+    store = data.store(folder)
     ours = [mean(_engine_time(store, [query], data, length) for query in queries) for queries in instances]
-    del store
+    del store  # and a directory is free for the other
     again: list[float | None] = [None] * len(asked)
     if length.sample:
-        whole = bulk_loaded(data, folder and folder / "baseline")
+        whole = bulk_loaded(data) if folder is None else pyoxigraph.Store(folder)
         again = [mean(_baseline_time(whole, [query], data, length) for query in queries) for queries in instances]
     known = triples == _PUBLISHED_AT
     return [

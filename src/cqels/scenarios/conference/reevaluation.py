@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
@@ -21,9 +20,9 @@ from cqels.scenarios.scenario import Data
 Row = tuple[Term | None, ...]
 
 
-def bulk_loaded(data: Data, path: Path | None = None) -> pyoxigraph.Store:
-    """The static data as Oxigraph loads it by itself, in memory or in a directory."""
-    store = pyoxigraph.Store() if path is None else pyoxigraph.Store(path)
+def bulk_loaded(data: Data) -> pyoxigraph.Store:
+    """The static data as Oxigraph loads it by itself."""
+    store = pyoxigraph.Store()
     for file, graph in data.static:
         to = DefaultGraph() if graph is None else NamedNode(graph)
         store.bulk_load(path=file, format=RdfFormat.N_TRIPLES, to_graph=to)
