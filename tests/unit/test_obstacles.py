@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cqels.engine.engine import Engine
+from cqels.flow.obstacles import computed_anew
 from cqels.plan.prepare import prepare
+from cqels.plan.rules import rewrite
 
 PREFIX = "PREFIX : <http://ex.org/> "
 
@@ -65,3 +67,8 @@ def test_all_of_it_is_incremental(text: str) -> None:
 )
 def test_the_smallest_part_is_computed_anew(text: str, node: str, reason: str) -> None:
     assert recomputed(text) == [(node, reason)]
+
+
+def test_a_table_is_not_computed_anew() -> None:
+    text = "SELECT * WHERE { STREAM :s [NOW] { ?x :p ?y } GRAPH :g { ?y :in ?room } ?room :on ?floor }"
+    assert computed_anew(rewrite(prepare(PREFIX + text)).plan) == []

@@ -188,6 +188,27 @@ def test_load_and_a_store_on_disk(tmp_path: Path) -> None:
         Store(tmp_path / "data.ttl")
 
 
+@pytest.mark.parametrize("before", [[], [Quad(A, P, B), Quad(C, P, B, G)]])
+def test_a_large_file_is_loaded_as_a_whole_or_not_at_all(
+    before: list[Quad], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cqels.store.dataset._PART", 2)
+    lines = [f"<{EX}{name}> <{EX}p> <{EX}b> <{EX}{graph}> ." for name in "abcab" for graph in "gh"]
+    lines += [f"<{EX}{name}> <{EX}p> <{EX}b> ." for name in "abc"]
+    (tmp_path / "whole.nq").write_text("\n".join(lines))
+    (tmp_path / "broken.nq").write_text("\n".join([*lines, "<"]))
+    store, told = filled(*before), list[frozenset[GraphName]]()
+    store.subscribe(told.append)
+    with pytest.raises(DataError):
+        store.load(tmp_path / "broken.nq")
+    assert {*(Quad(*each) for each in store.triples()), *(Quad(*each, G) for each in store.triples(G))} == set(before)
+    assert told == []
+    assert not store.has_graph(H)
+    assert store.load(tmp_path / "whole.nq") == 13
+    assert len(store) == 9
+    assert told == [frozenset({None, G, H})]
+
+
 # ---------------------------------------------------------------- datasets
 
 

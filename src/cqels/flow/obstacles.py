@@ -72,6 +72,8 @@ def obstacle(plan: Plan, *, windowed: bool) -> str | None:
 
 def computed_anew(plan: Plan, *, windowed: bool = False) -> list[tuple[Plan, str]]:
     """The parts of a plan that are computed anew at each tick that changes what they read, and why."""
+    if isinstance(plan, Static):
+        return []  # a table, whatever is in it
     if not windowed or not reads_active(plan):
         reason = obstacle(plan, windowed=windowed)
         if reason is not None:

@@ -35,11 +35,11 @@ class Data:
     def declarations(self) -> tuple[StreamDeclaration, ...]:
         return tuple(parse_declaration(each) for each in self.streams)
 
-    def store(self) -> Store:
-        """The static data."""
+    def store(self, path: Path | None = None) -> Store:
+        """The static data in memory, or in a directory, which is made."""
         from pyoxigraph import NamedNode
 
-        store = Store()
+        store = Store(path)
         for path, graph in self.static:
             store.load(path, None if graph is None else NamedNode(graph))
         return store

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import RLock
 
@@ -24,6 +26,8 @@ from cqels.store.writing import write
 
 Listener = Callable[[frozenset[GraphName]], None]
 _VIEWS = 4
+_PART = 100_000
+"""Quads of a file that are in memory at a time."""
 
 
 class Store:
@@ -42,6 +46,8 @@ class Store:
         self._lock = RLock()
         self._undo: list[Callable[[], None]] | None = None
         self._changed: set[GraphName] = set()
+        self._filled: set[GraphName] = set()
+        """Graphs that were empty when the transaction first added to them."""
         self._versions: dict[GraphName | AnyGraph, int] = {}
         self._listeners: dict[int, tuple[frozenset[GraphName] | None, Listener]] = {}
         self._merged: dict[tuple[NamedNode, ...], tuple[tuple[int, ...], pyoxigraph.Store]] = {}
@@ -116,10 +122,17 @@ class Store:
     # ------------------------------------------------------------ changing
 
     def load(self, path: str | Path, graph: NamedNode | None = None) -> int:
-        """Add the triples of a file; its default graph goes to `graph`. The number of triples in the file."""
-        quads = list(read_graph(path, graph))
-        self.add(quads)
-        return len(quads)
+        """Add the triples of a file; its default graph goes to `graph`. The number of triples in the file.
+
+        A large file is written in parts, so that it need not fit into memory: only a crash can come between them.
+        """
+        count = 0
+        quads = read_graph(path, graph)
+        with self.transaction():
+            while part := list(islice(quads, _PART)):
+                self.add(part)
+                count += len(part)
+        return count
 
     def add(self, quads: Iterable[Quad]) -> None:
         self.change((), quads)
@@ -141,8 +154,19 @@ class Store:
                     new[quad] = None
             if not gone and not new:
                 return
-            self._note(lambda: write(self._graphs, list(new), list(gone)), *map(_graph_of, (*gone, *new)))
+            self._note_filling({_graph_of(quad) for quad in new})
+            listed = [quad for quad in new if _graph_of(quad) not in self._filled]
+            self._note(lambda: write(self._graphs, listed, list(gone)), *map(_graph_of, (*gone, *new)))
             write(self._graphs, list(gone), list(new))
+
+    def _note_filling(self, graphs: set[GraphName]) -> None:
+        """Graphs that are empty are undone by emptying them: what comes into them need not be remembered."""
+        for graph in graphs - self._filled:
+            name = graph or DefaultGraph()
+            if next(self._graphs.quads_for_pattern(None, None, None, name), None) is None:
+                undo = self._graphs.clear_graph if self.has_graph(graph) else self._graphs.remove_graph
+                self._note(partial(undo, name), graph)
+                self._filled.add(graph)
 
     def create_graph(self, graph: NamedNode) -> None:
         """Make an empty named graph, unless it is there."""
@@ -175,7 +199,7 @@ class Store:
             if self._undo is not None:
                 yield
                 return
-            self._undo, self._changed = [], set()
+            self._undo, self._changed, self._filled = [], set(), set()
             try:
                 yield
             except BaseException:
