@@ -11,7 +11,7 @@ from importlib import import_module
 from cqels.model.errors import CqelsError
 from cqels.scenarios.scenario import Asked, Data, Scenario
 
-NAMES = ("city",)
+NAMES = ("conference", "city")
 
 __all__ = ["NAMES", "Asked", "Data", "Scenario", "scenario"]
 
