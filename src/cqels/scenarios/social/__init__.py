@@ -66,7 +66,7 @@ class Social(Scenario):
     name = "social"
     title = "Social network (LSBench)"
     sizes = {  # noqa: RUF012
-        "small": {"users": 30, "posts": 100, "rate": 4},
+        "small": {"users": 20, "posts": 90, "rate": 4},
         "medium": {"users": 1_000, "posts": 46_000, "rate": 100},
         "large": {"users": 10_000, "posts": 460_000, "rate": 100},
     }
