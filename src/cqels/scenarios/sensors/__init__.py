@@ -63,7 +63,7 @@ class Sensors(Scenario):
     name = "sensors"
     title = "Weather stations (SRBench)"
     sizes = {  # noqa: RUF012
-        "small": {"places": 4, "rounds": 5, "minutes": 72},
+        "small": {"places": 4, "rounds": 4, "minutes": 60},
         "medium": {"places": 33, "rounds": 185, "minutes": 10},
         "large": {"places": 330, "rounds": 185, "minutes": 10},
     }

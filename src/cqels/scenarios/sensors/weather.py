@@ -28,7 +28,7 @@ START = 1_221_328_800_000
 HOUR = 3600_000
 CYCLE = 8 * HOUR
 """Storms come again after so many milliseconds."""
-STORMS = {BLIZZARD: (0, 5 * HOUR), HURRICANE: (HOUR // 2, 5 * HOUR), FOG: (HOUR, 3 * HOUR)}
+STORMS = {BLIZZARD: (0, 5 * HOUR), HURRICANE: (HOUR, 5 * HOUR), FOG: (HOUR, 3 * HOUR)}
 """From when to when in a cycle the weather of a place is what it may be."""
 SILENT = (2 * HOUR, 6 * HOUR)
 """From when to when a station that breaks says nothing."""

@@ -49,7 +49,7 @@ _TITLES = {
     "q9": "what happens among one person's friends: their posts, the photos that show them",
     "q10": "how many posts each hashtag has",
     "q11": "the ten hashtags of the last minute with most posts",
-    "q12": "channels with more than twice as many posts as channels have on average",
+    "q12": "channels with half as many posts again as channels have on average",
 }
 
 
