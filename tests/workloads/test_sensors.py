@@ -100,7 +100,9 @@ def test_wind_where_it_is_warm(data: Data, observations: list[Observation]) -> N
                 rows[station] = round(mean(speeds), 2), round(mean(warm), 2)
         expected += [(now, station, *row) for station, row in rows.items() if before.get(station) != row]
         before = rows
-    found = [(time, station, number(speed), number(degrees)) for time, (station, speed, degrees) in answered(data, "q4")]
+    found = [
+        (time, station, number(speed), number(degrees)) for time, (station, speed, degrees) in answered(data, "q4")
+    ]
     assert [each[:2] for each in sorted(found)] == [each[:2] for each in sorted(expected)]
     for one, other in zip(sorted(found), sorted(expected), strict=True):
         assert one[2:] == pytest.approx(other[2:], abs=0.02)
@@ -132,5 +134,7 @@ def test_lowest_and_highest_of_a_day(data: Data, observations: list[Observation]
 def test_count_windows_that_fill(data: Data, name: str) -> None:
     """The judge agrees where windows are so small that triples leave them."""
     query = SENSORS.query(SENSORS.asked([name])[0], triples="300")
-    found, judged = (written(query, answers([query], data, engine=engine)[name]) for engine in ("embedded", "reference"))
+    found, judged = (
+        written(query, answers([query], data, engine=engine)[name]) for engine in ("embedded", "reference")
+    )
     assert found == judged

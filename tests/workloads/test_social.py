@@ -109,5 +109,7 @@ def test_posts_of_each_tag(data: Data) -> None:
 def test_count_windows_that_fill(data: Data, name: str) -> None:
     """The judge agrees where windows are so small that triples leave them."""
     query = SOCIAL.query(SOCIAL.asked([name])[0], triples="150", likes="10")
-    found, judged = (written(query, answers([query], data, engine=engine)[name]) for engine in ("embedded", "reference"))
+    found, judged = (
+        written(query, answers([query], data, engine=engine)[name]) for engine in ("embedded", "reference")
+    )
     assert found == judged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Sensors(Scenario):
 
     name = "sensors"
     title = "Weather stations (SRBench)"
-    sizes = {  # noqa: RUF012
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "small": {"places": 4, "rounds": 4, "minutes": 60},
         "medium": {"places": 33, "rounds": 185, "minutes": 10},
         "large": {"places": 330, "rounds": 185, "minutes": 10},

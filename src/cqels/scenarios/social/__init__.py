@@ -1,9 +1,10 @@
-"""A social network and what its people do, after LSBench: posts, likes, photos, positions.  The queries are in files."""
+"""A social network and what its people do, after LSBench: posts, likes, photos, positions.  Queries are in files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class Social(Scenario):
 
     name = "social"
     title = "Social network (LSBench)"
-    sizes = {  # noqa: RUF012
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
         "small": {"users": 20, "posts": 90, "rate": 4},
         "medium": {"users": 1_000, "posts": 46_000, "rate": 100},
         "large": {"users": 10_000, "posts": 460_000, "rate": 100},

@@ -157,9 +157,7 @@ def like_texts(network: Network, things: Things, kind: str, count: int, random: 
     for begin in range(0, count, PIECE):
         some = slice(begin, begin + PIECE)
         each = zip(users[some].tolist(), liked[some].tolist(), times[some].tolist(), strict=True)
-        yield [
-            f"<{SIB}user/u{user}> <{VOCABULARY}like> <{SIB}{kind}{thing}> {time} .\n" for user, thing, time in each
-        ]
+        yield [f"<{SIB}user/u{user}> <{VOCABULARY}like> <{SIB}{kind}{thing}> {time} .\n" for user, thing, time in each]
 
 
 def position_texts(network: Network, count: int, rate: float, random: Random) -> Iterator[list[str]]:
