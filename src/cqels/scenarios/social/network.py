@@ -68,7 +68,7 @@ class Network:
 
 def make_network(users: int, random: Random) -> Network:
     """Some have many friends, most have few: the number of friends follows a power law, and so does what they do."""
-    activity = (np.arange(users) + users / 100 + 1) ** -0.5
+    activity = (np.arange(users, dtype=np.float64) + users / 100 + 1) ** -0.5
     activity /= activity.sum()
     tags = 20 + users // 5
     popular = 1 / (np.arange(tags) + 3)
