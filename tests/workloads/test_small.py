@@ -42,7 +42,7 @@ def test_every_query_answers_as_before(asked: Scenario, found: dict[str, str]) -
         if os.environ.get("REWRITE"):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, newline="")
-        assert path.read_text(newline="") == text, name
+        assert path.read_bytes().decode() == text, name
 
 
 def test_the_judge_agrees(asked: Scenario, data: Data, found: dict[str, str]) -> None:

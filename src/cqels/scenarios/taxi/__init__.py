@@ -22,9 +22,9 @@ class Taxi(Scenario):
     name = "taxi"
     title = "Taxis of New York: frequent routes and profitable areas (DEBS 2015 Grand Challenge)"
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = {
-        "small": {"trips": 400, "taxis": 60, "hours": 3},
-        "medium": {"trips": 100_000, "taxis": 13_000, "hours": 24},
-        "paper": {"trips": 2_000_000, "taxis": 13_000, "hours": 480},
+        "small": {"trips": 200, "taxis": 16, "hours": 8, "places": 2},
+        "medium": {"trips": 100_000, "taxis": 13_000, "hours": 24, "places": 20},
+        "paper": {"trips": 2_000_000, "taxis": 13_000, "hours": 480, "places": 20},
     }
     queries = (
         Asked(
@@ -45,7 +45,7 @@ class Taxi(Scenario):
 
     def make(self, folder: Path, numbers: Mapping[str, int], seed: int, progress: Progress) -> Data:
         count = numbers["trips"]
-        made = trips(count, numbers["taxis"], numbers["hours"], seed)
+        made = trips(count, numbers["taxis"], numbers["hours"], numbers["places"], seed)
         return self.read(_told(made, count, progress), folder)
 
     def read(self, lines: Iterable[str], folder: Path) -> Data:

@@ -33,7 +33,7 @@ _TIME = len("2013-01-01 00:02:00")
 
 
 def clean(lines: Iterable[str], path: Path) -> Counter[str]:
-    """Write the possible trips among lines without their ends to a file; how many there are, and what was skipped why."""
+    """Write the possible trips among lines, which have no ends, to a file; how many, and what was skipped why."""
     skipped: Counter[str] = Counter()
     number, latest = 0, ""
     with path.open("w", encoding="utf-8", newline="\n") as file:

@@ -11,6 +11,7 @@ Floats = NDArray[np.float64]
 
 START = np.datetime64("2013-01-01T00:00:00", "s")
 DAY = 86_400
+LINE = "{},{},{},{},{},{:.2f},{:.6f},{:.6f},{:.6f},{:.6f},{},{:.2f},{:.2f},0.50,{:.2f},{:.2f},{:.2f}".format
 CHUNK = 50_000
 """Lines that are made at a time."""
 
@@ -48,12 +49,12 @@ ZERO, BACKWARDS, NEGATIVE, FAR = 0.015, 0.005, 0.005, 0.005
 """How many of the lines have zero coordinates, a drop-off before the pickup, a fare below nothing, an end far away."""
 
 
-def trips(count: int, taxis: int, hours: int, seed: int) -> Iterator[str]:
-    """The lines of trips in the order of their drop-offs. A taxi has one trip at a time."""
+def trips(count: int, taxis: int, hours: int, places: int, seed: int) -> Iterator[str]:
+    """The lines of trips between the first of the places, in the order of drop-offs. A taxi has one trip at a time."""
     random = np.random.default_rng(seed)
     taxi, pickup, room = _schedule(random, count, taxis, hours)
-    east, north = _places(random, count)
-    to_east, to_north = _places(random, count)
+    east, north = _ends(random, count, PLACES[:places])
+    to_east, to_north = _ends(random, count, PLACES[:places])
     across = np.hypot((to_east - east) / KILOMETRE_EAST, (to_north - north) / KILOMETRE_NORTH)
     kilometres = 0.2 + 1.3 * across * random.lognormal(0, 0.1, count)
     busy = HOURS[pickup // 3600 % 24] / HOURS.mean()
@@ -91,7 +92,7 @@ def trips(count: int, taxis: int, hours: int, seed: int) -> Iterator[str]:
             *(each[some].tolist() for each in (fare, surcharge, tip, toll, total)),
         )
         for row in zip(*columns, strict=True):
-            yield "%s,%s,%s,%s,%d,%.2f,%.6f,%.6f,%.6f,%.6f,%s,%.2f,%.2f,0.50,%.2f,%.2f,%.2f" % row
+            yield LINE(*row)
 
 
 def _schedule(
@@ -99,8 +100,8 @@ def _schedule(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """The taxi and the second of each pickup, and the seconds until the next pickup of the same taxi.
 
-    Each taxi's pickups are spread over the hours by gaps, most of them short, some of them breaks, which begin anywhere;
-    then time is bent so that each hour of a day has its share of pickups.
+    Each taxi's pickups are spread over the hours by gaps, most of them short, some of them breaks; then time is bent so
+    that each hour of a day has its share of pickups.
     """
     each = -(-count // taxis)
     breaks = random.random((taxis, each)) < 0.12
@@ -114,10 +115,9 @@ def _schedule(
     return kept // each, pickup, after.ravel()[kept] - pickup
 
 
-def _places(random: np.random.Generator, count: int) -> tuple[Floats, Floats]:
-    """Longitudes and latitudes around the places."""
-    weights = PLACES[:, 2] / PLACES[:, 2].sum()
-    place = PLACES[random.choice(len(PLACES), count, p=weights)]
+def _ends(random: np.random.Generator, count: int, places: Floats) -> tuple[Floats, Floats]:
+    """Longitudes and latitudes around places."""
+    place = places[random.choice(len(places), count, p=places[:, 2] / places[:, 2].sum())]
     east = place[:, 0] + random.normal(0, 1, count) * place[:, 3] * KILOMETRE_EAST
     north = place[:, 1] + random.normal(0, 1, count) * place[:, 3] * KILOMETRE_NORTH
     return east, north
