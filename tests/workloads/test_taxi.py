@@ -35,18 +35,19 @@ class Trip:
     ends: tuple[tuple[Fraction, Fraction], tuple[Fraction, Fraction]]
     paid: Fraction
 
-    @cache
-    def cells(self, metres: int) -> tuple[str, str] | None:
-        """Where it began and ended, None if that is not in the grid."""
-        found = []
-        for longitude, latitude in self.ends:
-            cells_east = (longitude + Fraction("74.913585")) * 500 / metres / Fraction("0.005986")
-            cells_south = (Fraction("41.474937") - latitude) * 500 / metres / Fraction("0.004491556")
-            east, south = floor(cells_east + Fraction(3, 2)), floor(cells_south + Fraction(3, 2))
-            if not (1 <= east <= 150_000 // metres and 1 <= south <= 150_000 // metres):
-                return None
-            found.append(f"{east}.{south}")
-        return found[0], found[1]
+
+@cache
+def cells(trip: Trip, metres: int) -> tuple[str, str] | None:
+    """Where a trip began and ended, None if that is not in the grid."""
+    found = []
+    for longitude, latitude in trip.ends:
+        cells_east = (longitude + Fraction("74.913585")) * 500 / metres / Fraction("0.005986")
+        cells_south = (Fraction("41.474937") - latitude) * 500 / metres / Fraction("0.004491556")
+        east, south = floor(cells_east + Fraction(3, 2)), floor(cells_south + Fraction(3, 2))
+        if not (1 <= east <= 150_000 // metres and 1 <= south <= 150_000 // metres):
+            return None
+        found.append(f"{east}.{south}")
+    return found[0], found[1]
 
 
 def trips_of(data: Data) -> list[Trip]:
@@ -70,8 +71,8 @@ def trips_of(data: Data) -> list[Trip]:
 def within(trips: list[Trip], minutes: int, metres: int) -> list[tuple[Trip, str, str]]:
     """The trips that ended in the minutes before the last one did, with their cells, if they are in the grid."""
     since = trips[-1].ended - timedelta(minutes=minutes)
-    cells = ((trip, trip.cells(metres)) for trip in trips if trip.ended >= since)
-    return [(trip, *ends) for trip, ends in cells if ends is not None]
+    ends = ((trip, cells(trip, metres)) for trip in trips if trip.ended >= since)
+    return [(trip, *both) for trip, both in ends if both is not None]
 
 
 def routes(trips: list[Trip], window: int) -> list[str]:
