@@ -32,7 +32,8 @@ Times = tuple[str, str]
 
 
 def route(values: Sequence[str]) -> str:
-    """
+    """An entry of the list of routes.
+
     >>> route(["159", "161", "160", "155"])
     '159.161,160.155'
     """
@@ -40,7 +41,8 @@ def route(values: Sequence[str]) -> str:
 
 
 def area(values: Sequence[str]) -> str:
-    """
+    """An entry of the list of areas.
+
     >>> area(["317322", "2", "9.5", "4.75"])
     '317.322,2,9.5,4.75'
     """
