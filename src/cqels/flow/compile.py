@@ -298,6 +298,9 @@ class Compiler(Windows):
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         always = {name for name, node in plan.aggregates if node.name == "COUNT"}
         always |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
+        if plan.keys:  # a group that has a key has a row
+            bound = {Var(name) for name in source.columns if name not in source.nullable}
+            always |= {name for name, node in plan.aggregates if node.name == "SAMPLE" and node.argument in bound}
         return Stage(out, names, frozenset(names) - always)
 
     # ------------------------------------------------------------ the whole

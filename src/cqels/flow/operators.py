@@ -19,6 +19,7 @@ from cqels.kernels.select import make_select
 from cqels.kernels.union import make_copied, make_project, make_union
 from cqels.lang.expressions import Constant, Expression
 from cqels.model.terms import Term
+from cqels.plan.scope import needed
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Operators:
         """The rows for which a condition holds; `given` are the columns of the answers to EXISTS."""
         out = self.queue(len(source.columns))
         self._select(machine.FILTER, source, out, condition, 0, given)
-        return replace(source, queue=out)
+        return replace(source, queue=out, nullable=source.nullable - needed(condition))
 
     def extended(
         self, source: Stage, name: str, expression: Expression, given: Mapping[Given, int] | None = None

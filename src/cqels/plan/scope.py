@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cqels.lang.expressions import Exists, Expression, Var, walk
+from cqels.lang.expressions import Call, Exists, Expression, Var, operands_of, walk
 from cqels.plan.algebra import (
     Distinct,
     Extend,
@@ -104,6 +104,35 @@ def certain(plan: Plan) -> frozenset[str]:
             return certain(inner) | frozenset(_names(*(source.stream for source in sources)))
         case _:
             return frozenset(variables(plan))
+
+
+_STRICT = frozenset({"EQ", "NE", "LT", "GT", "LE", "GE", "ADD", "SUBTRACT", "MULTIPLY", "DIVIDE", "NEGATE", "PLUS"})
+"""Operators that have no value if one of their operands has none."""
+
+
+def needed(condition: Expression) -> frozenset[str]:
+    """Variables without which a condition does not hold: an unbound one would make it an error.
+
+    >>> from cqels.lang.expressions import Call
+    >>> sorted(needed(Call("AND", (Call("LT", (Var("a"), Var("b"))), Call("OR", (Var("c"), Var("d")))))))
+    ['a', 'b']
+    """
+    match condition:
+        case Var(name=name) | Call(name="BOUND", args=(Var(name=name),)):
+            return frozenset({name})
+        case Call(name="AND"):
+            return frozenset().union(*map(needed, operands_of(condition)))
+        case Call(name="OR"):
+            return frozenset.intersection(*map(needed, operands_of(condition)))
+        case Call(name=name, args=args) if name in _STRICT:
+            return frozenset().union(*(needed(each) for each in args if not _is_boolean(each)))
+        case _:
+            return frozenset()
+
+
+def _is_boolean(expression: Expression) -> bool:
+    """It has a value, true or false, where a variable in it has none."""
+    return isinstance(expression, Call) and expression.name in ("AND", "OR", "BOUND")
 
 
 def is_ordered(plan: Plan) -> bool:
