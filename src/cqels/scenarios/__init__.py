@@ -11,7 +11,7 @@ from importlib import import_module
 from cqels.model.errors import CqelsError
 from cqels.scenarios.scenario import Asked, Data, Scenario
 
-NAMES = ("conference", "city")
+NAMES = ("taxi", "conference", "social", "sensors", "city")
 
 __all__ = ["NAMES", "Asked", "Data", "Scenario", "scenario"]
 
