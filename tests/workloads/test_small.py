@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cqels.io.files import files_of
 from cqels.model.errors import CqelsError
 from cqels.scenarios import NAMES, Data, Scenario, scenario
 from cqels.scenarios.answers import answers, answers_on_spark, written
@@ -56,7 +57,9 @@ def test_the_same_seed_makes_the_same_data(asked: Scenario, data: Data, tmp_path
     again = asked.make(tmp_path, asked.numbers("small"), SEED, lambda done, all: None)
     assert again.facts == data.facts
     for before, after in zip(data.declarations, again.declarations, strict=True):
-        assert Path(before.path).read_bytes() == Path(after.path).read_bytes()
+        assert [each.read_bytes() for each in files_of(before.path)] == [
+            each.read_bytes() for each in files_of(after.path)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +77,7 @@ def spark() -> Iterator[object]:
 
 def test_spark_agrees(asked: Scenario, data: Data, found: dict[str, str], spark: object) -> None:
     queries = [asked.query(each) for each in asked.queries]
-    size = max(1, sum(Path(each.path).stat().st_size for each in data.declarations) // 3)
+    size = max(1, sum(file.stat().st_size for each in data.declarations for file in files_of(each.path)) // 3)
     on_spark = answers_on_spark(queries, data, spark, batch_bytes=size)
     for query in queries:
         assert written(query, on_spark[query.name or ""]) == found[query.name or ""], query.name

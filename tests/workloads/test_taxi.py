@@ -201,7 +201,7 @@ def test_the_challenge_is_answered_for_a_file(tmp_path: Path) -> None:
     raw = tmp_path / "sorted_data.csv"
     raw.write_text("".join(f"{line}\n" for line in trips(200, 16, 8, 2, 1)))
     main([str(raw), str(tmp_path / "out")])
-    data = Data((f"<{STREAM}>={tmp_path / 'out' / 'trips.csv'}?template={SCENARIO.folder / 'trips.toml'}",))
+    data = Data((f"<{STREAM}>={tmp_path / 'out' / 'trips'}?template={SCENARIO.folder / 'trips.toml'}",))
     for name, lines in check(data).items():
         written = (tmp_path / "out" / f"{name}.txt").read_text().splitlines()
         assert [line.rpartition(",")[0] for line in written] == lines

@@ -50,7 +50,7 @@ class Taxi(Scenario):
 
     def read(self, lines: Iterable[str], folder: Path) -> Data:
         """Lines of the challenge's file, without their ends, as data in a folder."""
-        path = folder / "trips.csv"
+        path = folder / "trips"
         facts = clean(lines, path)
         template = Path(__file__).with_name("trips.toml")
         return Data((f"<{STREAM}>={path}?template={template}",), facts={**facts, "triples": 9 * facts["trips"]})

@@ -19,7 +19,7 @@ from time import perf_counter
 from cqels.engine.engine import Engine
 from cqels.engine.replay import batches
 from cqels.io import Rejected, Result, StreamSettings
-from cqels.io.files import open_bytes
+from cqels.io.files import files_of, open_bytes
 from cqels.io.results import lexical
 from cqels.model.errors import DataError, Source
 from cqels.plan.algebra import Query
@@ -71,9 +71,10 @@ class Lines:
 
 def times_of(data: Data) -> Iterator[Times]:
     """The times of the trips."""
-    with open(data.declarations[0].path, encoding="utf-8", newline="") as file:
-        for row in DictReader(file):
-            yield row["pickup_datetime"], row["dropoff_datetime"]
+    for path in files_of(data.declarations[0].path):
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in DictReader(file):
+                yield row["pickup_datetime"], row["dropoff_datetime"]
 
 
 def answer(queries: Sequence[Query], data: Data, write: Callable[[str, str], object]) -> None:

@@ -1,9 +1,10 @@
-"""From the challenge's file to the one that is lifted: a header, a number for each trip, and no impossible trips."""
+"""From the challenge's file to those that are lifted: a header, a number for each trip, and no impossible trips."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
 from pathlib import Path
 
 COLUMNS = (
@@ -27,25 +28,38 @@ COLUMNS = (
 )
 MALFORMED, ZERO, NEGATIVE = "malformed", "zero coordinates", "negative fare or tip"
 BACKWARDS, LATE = "drop-off before pickup", "drop-off before that of the line above"
-
-
+FILE = 50_000
+"""Trips in a file: each is read by one task of Spark, several of them at a time."""
 _TIME = len("2013-01-01 00:02:00")
 
 
-def clean(lines: Iterable[str], path: Path) -> Counter[str]:
-    """Write the possible trips among lines, which have no ends, to a file; how many, and what was skipped why."""
+def clean(lines: Iterable[str], folder: Path) -> Counter[str]:
+    """Write the possible trips among lines, which have no ends, to files; how many, and what was skipped why."""
     skipped: Counter[str] = Counter()
-    number, latest = 0, ""
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(",".join(("trip", *COLUMNS)) + "\n")
-        for line in lines:
-            values = line.split(",")
-            if fault := fault_of(values, latest):
-                skipped[fault] += 1
-            else:
-                number, latest = number + 1, values[3]
-                file.write(f"{number},{line}\n")
+    possible = enumerate(_possible(lines, skipped), 1)
+    folder.mkdir()
+    number = 0
+    for place in count():
+        some = list(islice(possible, FILE))
+        if some or place == 0:
+            with (folder / f"{place:05d}.csv").open("w", encoding="utf-8", newline="\n") as file:
+                file.write(",".join(("trip", *COLUMNS)) + "\n")
+                file.writelines(f"{number},{line}\n" for number, line in some)
+            number += len(some)
+        if len(some) < FILE:
+            break
     return Counter({"trips": number, "skipped": skipped.total(), **skipped})
+
+
+def _possible(lines: Iterable[str], skipped: Counter[str]) -> Iterator[str]:
+    latest = ""
+    for line in lines:
+        values = line.split(",")
+        if fault := fault_of(values, latest):
+            skipped[fault] += 1
+        else:
+            latest = values[3]
+            yield line
 
 
 def fault_of(values: list[str], latest: str) -> str | None:
