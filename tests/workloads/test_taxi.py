@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cache
+from importlib import import_module
 from math import floor
 from pathlib import Path
 from statistics import median
@@ -51,7 +52,8 @@ def cells(trip: Trip, metres: int) -> tuple[str, str] | None:
 
 
 def trips_of(data: Data) -> list[Trip]:
-    with open(data.declarations[0].path, encoding="utf-8") as file:
+    (path,) = Path(data.declarations[0].path).iterdir()  # there are few trips
+    with path.open(encoding="utf-8") as file:
         return [
             Trip(
                 number,
@@ -206,3 +208,13 @@ def test_the_challenge_is_answered_for_a_file(tmp_path: Path) -> None:
         written = (tmp_path / "out" / f"{name}.txt").read_text().splitlines()
         assert [line.rpartition(",")[0] for line in written] == lines
         assert all(float(line.rpartition(",")[2]) > 0 for line in written)
+
+
+def test_many_trips_are_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("cqels.scenarios.taxi.clean"), "FILE", 7)
+    numbers = {"trips": 21, "taxis": 5, "hours": 2, "places": 2}
+    data = SCENARIO.make(tmp_path, numbers, 1, lambda done, all: None)
+    files = sorted((tmp_path / "trips").iterdir())
+    trips = [row["trip"] for path in files for row in DictReader(path.read_text().splitlines())]
+    assert trips == [str(number) for number in range(1, data.facts["trips"] + 1)]
+    assert len(files) == -(-len(trips) // 7)
