@@ -57,7 +57,7 @@ def execute(
             progress.advance(task)
     _write(chosen, asked, found, size, data, folder)
     said.print(_shown(chosen, asked, found, size))
-    said.print(f"wrote {folder}/report.md, {folder}/measured.csv, {folder}/measured.json", highlight=False)
+    said.print(f"wrote {folder}/report.md, measured.csv and measured.json", highlight=False, soft_wrap=True)
 
 
 def made(chosen: Scenario, size: str, seed: int, folder: Path, progress: Progress) -> Data:
