@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cqels.scenarios.report import machine as machine
 
 REPEATS = 5
 CONSOLE = Console(highlight=False)
@@ -43,18 +44,6 @@ def resident() -> int:
     """Bytes of memory of this process that are there now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def machine() -> str:
-    """The machine in a few words."""
-    name = platform.processor() or platform.machine()
-    known = Path("/proc/cpuinfo")
-    if known.exists():
-        for line in known.read_text().splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
-    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def per_second(value: float) -> str:

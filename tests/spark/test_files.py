@@ -9,6 +9,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cqels.spark import start, stop
+from cqels.spark import ahead, start, stop
 from cqels.spark.blocks import unpack
 from cqels.spark.files import LEAST_AHEAD, FileReader, file_rows, prepared
 from cqels.spark.wanted import ANYTHING, Wanted
@@ -229,6 +230,43 @@ def test_on_spark_every_format_gives_the_elements_of_the_embedded_engine(run: Ru
     rows = run(*streams.values(), batch_bytes=20_000, instances=2)
     assert len(run.batches) > 1
     check_formats(streams, rows)
+
+
+class AtOnce(Thread):
+    """Has done what it is for as soon as it is started."""
+
+    def start(self) -> None:
+        super().start()
+        self.join()
+
+
+def test_all_but_the_first_micro_batch_is_read_ahead(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one process leaves is what the tasks of the next micro-batch take, to the end of the streams."""
+    (tmp_path / "ahead").mkdir()
+    monkeypatch.setattr(ahead, "_folder", lambda: tmp_path / "ahead")
+    monkeypatch.setattr(ahead, "Thread", AtOnce)
+    monkeypatch.setattr("cqels.spark.files.LEAST_AHEAD", 1)
+    monkeypatch.setattr("cqels.spark.files.LEAST_TASK", 500)
+    used: list[bool] = []
+    taken = ahead.taken
+
+    def watched(name: str) -> Any:
+        found = taken(name)
+        used.append(found is not None)
+        return found
+
+    monkeypatch.setattr(ahead, "taken", watched)
+    for name in "ab":
+        (tmp_path / f"{name}.nt").write_text(lines(500) + "odd\n")
+    streams = [declare(OBS, tmp_path / "a.nt"), declare(OTHER, tmp_path / "b.nt")]
+    rows = here(*streams, batch_bytes=10_000)
+    assert used == [False, False, *[True] * (len(used) - 2)]
+    assert len(used) > 6
+    assert [found(rows, stream) for stream in range(2)] == [embedded(each) for each in streams]
+    assert ends(rows) == [(0, 0), (1, 0)]
+    assert not list((tmp_path / "ahead").iterdir())
 
 
 def test_on_spark_what_is_read_ahead_is_what_is_read(run: Run, tmp_path: Path) -> None:
