@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cqels.scenarios.measured import Measured
 
 _DATA = "data.json"
+_FOR_FILES = ("engine", "elements", "triples", "rejected")
+"""What a terminal has no room for."""
 Run = Callable[[Sequence[Query], Callable[[int], None]], tuple["Measured", dict[str, list[Any]]]]
 
 
@@ -143,8 +145,9 @@ def _write_answers(folder: Path, sent: dict[str, list[Any]]) -> None:
 def _shown(chosen: Scenario, asked: Sequence[Asked], found: Sequence[Measured], size: str) -> Table:
     rows = [row(chosen, asked, each) for each in found]
     table = Table(title=f"{chosen.title}, {size}", title_justify="left")
-    for name in rows[0]:
+    names = [name for name in rows[0] if name not in _FOR_FILES]
+    for name in names:
         table.add_column(name, justify="left" if name == "query" else "right")
     for each in rows:
-        table.add_row(*map(str, each.values()))
+        table.add_row(*(str(each[name]) for name in names))
     return table

@@ -32,6 +32,7 @@ class Measured(NamedTuple):
     engine: str
     elements: int
     triples: int
+    """0 where they were not counted."""
     results: int
     seconds: float
     rejected: int = 0

@@ -21,12 +21,12 @@ def row(scenario: Scenario, asked: Sequence[Asked], measured: Measured) -> dict[
         "query": " + ".join(measured.queries),
         "engine": measured.engine,
         "elements": measured.elements,
-        "triples": measured.triples,
+        "triples": measured.triples or "",
         "results": measured.results,
         "rejected": measured.rejected,
         "seconds": round(measured.seconds, 3),
         "elements/s": round(measured.rate),
-        "triples/s": round(measured.triples_rate),
+        "triples/s": round(measured.triples_rate) or "",
         "ms": round(measured.delay, 5),
     }
     return ours | {f"published {unit}": published.get(unit, "") for unit in units_of(asked)}
