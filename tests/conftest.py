@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,3 +29,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session of Spark, one for all tests of a file."""
+    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+    from cqels.spark import start, stop
+
+    session = start(master="local[2]", partitions=2)
+    yield session
+    stop(session)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from cqels.spark.lift import ntriples
 from cqels.spark.metrics import Metrics
 from cqels.spark.placement import _hash, keys, placed
 from cqels.spark.rejects import Rejects
-from cqels.spark.session import start, stop
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
 
@@ -37,13 +35,6 @@ COUNT = PREFIX + "SELECT ?s (COUNT(*) AS ?n) WHERE { STREAM :a [RANGE 1s SLIDE 5
 MADE = PREFIX + "CONSTRUCT { ?s :seen ?v } WHERE { STREAM :a [NOW] { ?s :p ?v } FILTER(?v = 3) }"
 READER = PREFIX + "SELECT ?s (COUNT(*) AS ?n) WHERE { STREAM :made [ELEMENTS 10] { ?s :seen ?v } } GROUP BY ?s"
 SIZE = 2000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = start(partitions=2)
-    yield session
-    stop(session)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from cqels.plan.prepare import prepare
 from cqels.spark.app import App
 from cqels.spark.metrics import Metrics
 from cqels.spark.rejects import Rejects
-from cqels.spark.session import start, stop
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
 
@@ -42,13 +40,6 @@ class Damaged:
     whole: Path
     clean: Path
     count: int
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = start(partitions=2)
-    yield session
-    stop(session)
 
 
 @pytest.fixture(scope="module")

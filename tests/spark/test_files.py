@@ -7,7 +7,7 @@ import json
 import os
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cqels.spark import ahead, start, stop
+from cqels.spark import ahead
 from cqels.spark.blocks import unpack
 from cqels.spark.files import LEAST_AHEAD, FileReader, file_rows, prepared
 from cqels.spark.wanted import ANYTHING, Wanted
@@ -46,16 +46,6 @@ column = "at"
 "x:value" = "value"
 "x:other" = { text = "of {id}" }
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    try:
-        session = start(master="local[2]", partitions=1)
-    except CqelsError as error:
-        pytest.skip(str(error))
-    yield session
-    stop(session)
 
 
 def line(number: int, time: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,23 +20,13 @@ from cqels import lift
 from cqels.engine.terms import Terms
 from cqels.kernels.memory import Arena
 from cqels.kernels.terms import ArenaDictionary
-from cqels.spark import sources, start, stop
+from cqels.spark import sources
 from cqels.spark.blocks import unpack
 from cqels.spark.lift import Lift, Lifting
 from cqels.spark.wanted import ANYTHING, Wanted
 
 ALL = Wanted(frozenset([ANYTHING]))
 STREAM = "http://ex.org/s"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    try:
-        session = start(master="local[2]", partitions=1)
-    except CqelsError as error:
-        pytest.skip(str(error))
-    yield session
-    stop(session)
 
 
 def objects(rows: DataFrame, by: Lift, name: str, *, count: int | None = None) -> tuple[list[str], list[str]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from cqels.io.files import files_of
-from cqels.model.errors import CqelsError
 from cqels.scenarios import NAMES, Data, Scenario, scenario
 from cqels.scenarios.answers import answers, answers_on_spark, written
 
@@ -60,19 +58,6 @@ def test_the_same_seed_makes_the_same_data(asked: Scenario, data: Data, tmp_path
         assert [each.read_bytes() for each in files_of(before.path)] == [
             each.read_bytes() for each in files_of(after.path)
         ]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[object]:
-    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
-    from cqels.spark import start, stop
-
-    try:
-        session = start(master="local[2]", partitions=2)
-    except CqelsError as error:
-        pytest.skip(str(error))
-    yield session
-    stop(session)
 
 
 def test_spark_agrees(asked: Scenario, data: Data, found: dict[str, str], spark: object) -> None:
