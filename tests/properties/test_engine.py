@@ -18,10 +18,11 @@ from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
-from ..random_expressions import Features
+from ..random_expressions import Choices, Features
 from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
+from ..random_stars import star, stars
 from ..scenarios import Scenario, run
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
@@ -56,6 +57,27 @@ def test_the_engine_agrees_on_hard_shapes(examples: int) -> None:
         assert run(scenario, engine=Incremental) == run(scenario)
 
     law()
+
+
+@pytest.mark.parametrize("examples", SIZES)
+def test_the_engine_agrees_on_stars(examples: int) -> None:
+    """engine(s) = reference(s) where most elements are whole solutions of a star, and some are not."""
+
+    @settings(max_examples=examples)
+    @given(stars())
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=Incremental) == run(scenario)
+
+    law()
+
+
+@pytest.mark.parametrize("whole", [0, 40, 70, 95])
+@pytest.mark.parametrize("subjects", [5, 1000])
+def test_the_engine_agrees_on_long_stars(subjects: int, whole: int) -> None:
+    """The same for as many elements as it takes to give a star up, or what is remembered."""
+    for seed in range(4):
+        scenario = star(Choices.seeded(seed), 200, subjects, whole)
+        assert run(scenario, engine=Incremental) == run(scenario), seed
 
 
 @pytest.mark.parametrize("examples", SIZES)

@@ -90,9 +90,12 @@ def make_grouping(
     keys: Sequence[int],
     folds: Sequence[Fold],
     *,
-    fresh: bool = False,
+    fresh: int = 0,
 ) -> int:
-    """A GROUP BY operator between two queues: its place.  Rows written are the keys, then a column for each fold."""
+    """A GROUP BY operator between two queues: its place.  Rows written are the keys, then a column for each fold.
+
+    `fresh` says which times of a group its row has: NEWEST, or with SPANS that of its oldest element too.
+    """
     arena = dictionary.arena
     words = arena.words
     operator = arena.take(g.KEY_COLUMNS + len(keys) + g.AGGREGATE_WORDS * len(folds))
@@ -125,8 +128,7 @@ def _place_folds(dictionary: ArenaDictionary, terms: int, operator: int, folds: 
     arena = dictionary.arena
     words = arena.words
     offset = g.GROUP_KEYS + int(words[operator + g.KEYS]) + 2 * len(folds)
-    if words[operator + g.FRESH]:
-        offset += 2 * TREE_WORDS
+    offset += int(words[operator + g.FRESH]) * TREE_WORDS
     states: dict[tuple[int, int | None, bool, tuple[int, ...]], tuple[int, int]] = {}
     shapes = {g.MIN: make_shape(arena, [TERM_TEXT], terms), g.SAMPLE: make_shape(arena, [UP, UP, UP])}
     for number, fold in enumerate(folds):
