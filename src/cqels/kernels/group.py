@@ -41,7 +41,6 @@ from cqels.kernels.numbers import add_number, clear_sum, make_sum
 from cqels.kernels.order import (
     HEAD,
     TOTAL,
-    TREE_WORDS,
     change,
     clear_tree,
     following,
@@ -51,6 +50,7 @@ from cqels.kernels.order import (
     make_tree,
     most,
     rank,
+    tree_words,
 )
 from cqels.kernels.results import RESULT_BITS, RESULT_TAG, id_of_result, packed, read_sum
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
@@ -85,8 +85,9 @@ AGGREGATE_WORDS = 8
 ROWS_, COUNT_, COUNT_ROWS, SUM, AVG, MIN, MAX, MEDIAN, SAMPLE, CONCAT = range(10)
 
 GROUP_ROWS, NEXT, SHOWN, SHOWN_STAMPS, GROUP_KEYS = 0, 1, 2, 3, 6
-TREE_BAD, TREE_ODD = TREE_WORDS, TREE_WORDS + 1
-TREE_STATE_WORDS = TREE_WORDS + 2
+STAMP_TREE_WORDS, TIME_TREE_WORDS = tree_words(2), tree_words(1)
+TREE_BAD, TREE_ODD = tree_words(3), tree_words(3) + 1
+TREE_STATE_WORDS = tree_words(3) + 2
 
 NEWEST, SPANS = 1, 2
 WANTED = 2
@@ -130,7 +131,7 @@ def make_group(base, operator, key):
     if fresh != 0:
         make_tree(base, trees, load(base, operator + STAMP_SHAPE))
     if fresh == SPANS:
-        make_tree(base, trees + TREE_WORDS, load(base, operator + TIME_SHAPE))
+        make_tree(base, trees + STAMP_TREE_WORDS, load(base, operator + TIME_SHAPE))
     for number in range(load(base, operator + AGGREGATES)):
         aggregate = aggregate_at(base, operator, number)
         kind, state = load(base, aggregate + KIND), group + load(base, aggregate + STATE)
@@ -148,7 +149,7 @@ def _give_group(base, operator, group):
     if fresh != 0:
         clear_tree(base, trees)
     if fresh == SPANS:
-        clear_tree(base, trees + TREE_WORDS)
+        clear_tree(base, trees + STAMP_TREE_WORDS)
     for number in range(load(base, operator + AGGREGATES)):
         aggregate = aggregate_at(base, operator, number)
         kind, state = load(base, aggregate + KIND), group + load(base, aggregate + STATE)
@@ -303,7 +304,7 @@ def _take_rows(base, operator):
             fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
             if fresh != 0 and change(base, trees, row + TIME, weight) != DONE:
                 return FULL
-            if fresh == SPANS and change(base, trees + TREE_WORDS, row + OLDEST, weight) != DONE:
+            if fresh == SPANS and change(base, trees + STAMP_TREE_WORDS, row + OLDEST, weight) != DONE:
                 return FULL
             resume = 1
         for number in range(resume - 1, aggregates):
@@ -534,7 +535,7 @@ def _stamp(base, operator, group, target):
     if fresh != 0 and load(base, group + GROUP_ROWS) > 0:
         copy(base, most(base, trees), target, 2)
         if fresh == SPANS:
-            store(base, target + 2, load(base, least(base, trees + TREE_WORDS)))
+            store(base, target + 2, load(base, least(base, trees + STAMP_TREE_WORDS)))
 
 
 @kernel
