@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, give, load, store, take
+from cqels.kernels.memory import Arena, give, load, shift, store, take
 from cqels.kernels.sorting import ASK, ASKING, DONE, FULL, compare_terms, compare_texts
 
 KEY_WORDS, NODE_WORDS, TERMS, FIELDS, PATH, ROOMY, FIRST_FIELD = 0, 1, 2, 3, 4, 51, 52
@@ -234,16 +234,15 @@ def _split(base, shape, parent, number, level):
 def _make_room(base, node, position, stride):
     count = load(base, node + COUNT)
     first = node + HEAD + position * stride
-    for word in range(node + HEAD + count * stride - 1, first - 1, -1):
-        store(base, word + stride, load(base, word))
+    shift(base, first, first + stride, node + HEAD + count * stride - first)
     store(base, node + COUNT, count + 1)
 
 
 @kernel
 def _take_out(base, node, position, stride):
     count = load(base, node + COUNT) - 1
-    for word in range(node + HEAD + position * stride, node + HEAD + count * stride):
-        store(base, word, load(base, word + stride))
+    first = node + HEAD + position * stride
+    shift(base, first + stride, first, (count - position) * stride)
     store(base, node + COUNT, count)
 
 
