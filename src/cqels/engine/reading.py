@@ -32,9 +32,7 @@ def has_timed_lines(declaration: StreamDeclaration, path: Path) -> bool:
 
 def has_timed_records(declaration: StreamDeclaration, path: Path) -> bool:
     """Each record of the file is an element, a column has its time, and the file can be cut between records."""
-    return (
-        declaration.element in (None, "line") and format_of(declaration, path) == "csv" and not is_compressed(path)
-    )
+    return declaration.element in (None, "line") and format_of(declaration, path) == "csv" and not is_compressed(path)
 
 
 def file_batches(

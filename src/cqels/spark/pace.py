@@ -1,7 +1,8 @@
 """Replay at the pace of the data: which bytes of a file are due at a time.
 
-Files have lines that end with their times, or are CSV with a column of them.  A file's times should not decrease.  Where they do, an element may come with a later one before it, never earlier than
-its own time asks for by more than that.
+Files have lines that end with their times, or are CSV with a column of them.  A file's times should not decrease.
+Where they do, an element may come with a later one before it, never earlier than its own time asks for by more than
+that.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Finds the times in the files of a stream: an integer counts `unit`, a `template` says which column of CSV it is."""
+    """Finds the times in the files of a stream: integers count `unit`, a `template` names their column in CSV."""
 
     unit: str
     template: Template | None = None
