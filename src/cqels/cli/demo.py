@@ -27,7 +27,7 @@ from cqels.model.errors import CqelsError
 from cqels.model.time import format_time
 from cqels.plan.algebra import Query
 from cqels.scenarios.taxi import SCENARIO
-from cqels.scenarios.taxi.cells import Area, Route
+from cqels.scenarios.taxi.cells import Area, Cell, Route
 from cqels.scenarios.taxi.generate import trips
 from cqels.scenarios.taxi.map import Picture, drawn, pickups
 
@@ -64,10 +64,9 @@ def demonstrate(size: int, speed: float, place: Path) -> None:
         java = stack.enter_context(Java(f"local[{cores(None)}]", 2, settings=_FAST_START))
         stopping = stack.enter_context(Stopping(java.kill))
         seen = _run(data, java, stopping, speed, told)
-    saved = seen.lists.areas != {}
+    saved = seen.first is not None
     if saved:
-        picture = Picture(_title(seen), began, seen.lists.areas, seen.lists.profit, seen.lists.routes)
-        _save(place, drawn(picture))
+        _save(place, drawn(_picture(seen, began)))
     told.print(_summary(seen, data.facts, speed, place if saved else None))
     told.print(_NEXT.format(folder=_short(SCENARIO.folder)), markup=False, highlight=False, soft_wrap=True)
     if stopping.asked:
@@ -131,7 +130,7 @@ class Seen:
                     case "routes":
                         self.lists.show_routes([Route.of(each) for each in values])
                     case _:
-                        self.lists.show_profit([Area.of(each) for each in values])
+                        self.lists.show_profit([Area.of(each) for each in values], found[0].time)
 
     def close(self) -> None:
         self.metrics.watchers.remove(self._measured)
@@ -188,9 +187,11 @@ def _delay(took: list[float]) -> str:
     )
 
 
-def _title(seen: Seen) -> str:
-    first, last = (format_time(time or 0) for time in (seen.first, seen.metrics.totals.time))
-    return f"Taxis of New York, {first[:10]}, {first[11:16]} to {last[11:16]} (generated trips)"
+def _picture(seen: Seen, began: Mapping[Cell, int]) -> Picture:
+    end = seen.metrics.totals.time or 0
+    first, last = format_time(seen.first or 0), format_time(end)
+    title = f"Taxis of New York, {first[:10]}, {first[11:16]} to {last[11:16]} (generated trips)"
+    return Picture(title, began, seen.lists.minutes(end), seen.lists.profit, seen.lists.routes)
 
 
 def _check_place(path: Path) -> None:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cqels.model.time import format_time
+from cqels.model.time import MINUTE, format_time
 from cqels.scenarios.taxi.cells import Area, Cell, Route, place_of
 
 if TYPE_CHECKING:
@@ -29,24 +29,32 @@ PLAIN = 2.0
 
 
 class Lists:
-    """The last list of each query, how many there were, and all areas that were ever listed."""
+    """The last list of each query, how many there were, and for how long each area was listed."""
 
     def __init__(self, trips: int) -> None:
         self.trips = trips
         """How many there are to replay."""
         self.routes: list[Route] = []
         self.profit: list[Area] = []
-        self.areas: dict[Cell, Area] = {}
         self.counts: Counter[str] = Counter()
+        self._lasted: Counter[Cell] = Counter()
+        self._since = 0
 
     def show_routes(self, routes: list[Route]) -> None:
         self.routes = routes
         self.counts["routes"] += 1
 
-    def show_profit(self, areas: list[Area]) -> None:
-        self.profit = areas
-        self.areas.update((area.cell, area) for area in areas)
+    def show_profit(self, areas: list[Area], time: int) -> None:
+        """A list that holds from a time on, in nanoseconds."""
+        self._lasted.update({area.cell: time - self._since for area in self.profit})
+        self.profit, self._since = areas, time
         self.counts["profit"] += 1
+
+    def minutes(self, time: int) -> dict[Cell, float]:
+        """For how long each area was listed, if the last list holds until a time."""
+        lasted = self._lasted.copy()
+        lasted.update({area.cell: max(0, time - self._since) for area in self.profit})
+        return {cell: span / MINUTE for cell, span in lasted.items()}
 
 
 @contextmanager
@@ -90,7 +98,7 @@ def shown(lists: Lists, metrics: Metrics, width: int) -> Group:
 
 
 def routes_table(routes: Sequence[Route], *, named: bool) -> Table:
-    table = _table("most frequent routes")
+    table = _table("frequent routes")
     for name in ("from", "to"):
         table.add_column(name, no_wrap=True, min_width=26 if named else 7)
     for rank, route in _ranked(routes):
@@ -100,7 +108,7 @@ def routes_table(routes: Sequence[Route], *, named: bool) -> Table:
 
 
 def areas_table(areas: Sequence[Area]) -> Table:
-    table = _table("most profitable areas")
+    table = _table("profitable areas")
     table.add_column("area", no_wrap=True, min_width=22)
     for name in ("empty", "median", "profit"):
         table.add_column(name, justify="right", no_wrap=True, min_width=6)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from csv import DictReader
 from dataclasses import dataclass
-from math import ceil, hypot, log
+from math import ceil, hypot, log, sqrt
 from xml.sax.saxutils import escape, quoteattr
 
 from cqels.io.files import files_of
@@ -16,7 +16,7 @@ from cqels.scenarios.taxi.cells import AREA_SIDE, PLACE_POINTS, ROUTE_SIDE, Area
 WIDTH, HEIGHT = 1180, 780
 INK, PAPER, STREETS, ROUTES = "#22262b", "#ffffff", "#8d99a6", "#1f5fbf"
 COLOURS = ((255, 236, 160), (250, 140, 60), (175, 15, 45))
-"""Of profits: none, half of the highest, the highest."""
+"""Of areas that were hardly listed, of those between, and of those that were so for longest."""
 LEAST = 6.0
 """Pixels of the side of an area, however large the region is."""
 LABEL = 82, 13
@@ -30,8 +30,8 @@ class Picture:
     title: str
     began: Mapping[Cell, int]
     """How many trips began in a cell."""
-    areas: Mapping[Cell, Area]
-    """All areas that were ever listed, as they were when they were so last."""
+    minutes: Mapping[Cell, float]
+    """For how long each area was listed, of those that ever were."""
     listed: Sequence[Area]
     """The areas of the last list."""
     routes: Sequence[Route]
@@ -51,9 +51,9 @@ def pickups(data: Data) -> Counter[Cell]:
 
 def drawn(picture: Picture) -> str:
     """The picture as SVG."""
-    most = highest(picture)
+    most = longest(picture)
     zoomed = [cell.middle for route in picture.routes for cell in route]
-    city = Panel(24, 84, 700, 672, [*_central(picture.areas), *zoomed, *PLACE_POINTS.values()], 1.0)
+    city = Panel(24, 84, 700, 672, [*_central(picture.minutes), *zoomed, *PLACE_POINTS.values()], 1.2)
     near = Panel(748, 84, 408, 440, zoomed or [*PLACE_POINTS.values()], 0.8)
     parts = [
         _text(24, 38, picture.title, size=21, weight="bold"),
@@ -69,9 +69,9 @@ def drawn(picture: Picture) -> str:
     return "\n".join(lines)
 
 
-def highest(picture: Picture) -> int:
-    """The end of the scale: a round number that no profit exceeds."""
-    return 10 * ceil(max((area.profit for area in picture.areas.values()), default=10.0) / 10)
+def longest(picture: Picture) -> int:
+    """The end of the scale: a round number of minutes that no area was listed for longer."""
+    return max(10, 10 * ceil(max(picture.minutes.values(), default=0.0) / 10))
 
 
 class Panel:
@@ -104,7 +104,7 @@ class Panel:
 
 
 def colour(share: float) -> str:
-    """Of a profit that is such a part of the highest.
+    """At such a part of the scale.
 
     >>> colour(0.0), colour(0.5), colour(1.0)
     ('#ffeca0', '#fa8c3c', '#af0f2d')
@@ -131,11 +131,13 @@ def _ground(picture: Picture, panel: Panel, most: int) -> Iterator[str]:
     top = log(1 + max(picture.began.values(), default=1))
     for cell, count in picture.began.items():
         yield from _square(panel, cell, 0, f'fill="{STREETS}" fill-opacity="{0.75 * log(1 + count) / top:.2f}"')
-    listed = {area.cell for area in picture.listed}
-    for area in sorted(picture.areas.values(), key=lambda area: (area.cell in listed, area.profit)):
-        edge = f'stroke="{INK}" stroke-width="1.6"' if area.cell in listed else 'stroke="#ffffff" stroke-width="0.5"'
-        told = f"area {area.cell}: median {area.median:.2f}, empty taxis {area.empty}, profit {area.profit:.2f}"
-        yield from _square(panel, area.cell, LEAST, f'fill="{colour(area.profit / most)}" {edge}', told)
+    listed = {area.cell: area for area in picture.listed}
+    for cell, minutes in sorted(picture.minutes.items(), key=lambda each: (each[0] in listed, each[1])):
+        edge = f'stroke="{INK}" stroke-width="1.6"' if cell in listed else 'stroke="#ffffff" stroke-width="0.5"'
+        told = f"area {cell}, among the ten for {minutes:.0f} minutes"
+        if cell in listed:
+            told += f"; at the end its profit is {listed[cell].profit:.2f}"
+        yield from _square(panel, cell, LEAST, f'fill="{colour(sqrt(minutes / most))}" {edge}', told)
 
 
 def _square(panel: Panel, cell: Cell, least: float, style: str, told: str = "") -> Iterator[str]:
@@ -196,11 +198,11 @@ def _routes(routes: Sequence[Route], panel: Panel) -> Iterator[str]:
 
 
 def _legend(x: float, y: float, most: int) -> Iterator[str]:
-    yield _text(x, y, "Profit of an area when it was last among the ten", size=13, weight="bold")
+    yield _text(x, y, "Minutes among the ten areas with the highest profit", size=13, weight="bold")
     for step in range(51):
         yield f'<rect x="{x + 8 * step}" y="{y + 10}" width="8.5" height="16" fill="{colour(step / 50)}"/>'
     for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        yield _text(x + 408 * part, y + 42, f"${most * part:.0f}", size=12, anchor=anchor)
+        yield _text(x + 408 * part, y + 42, f"{most * part**2:g}", size=12, anchor=anchor)
     side = 'width="14" height="14"'
     entries = (
         (f'<rect {side} fill="{colour(0.7)}" stroke="{INK}" stroke-width="1.6"/>', "among the ten at the end"),
