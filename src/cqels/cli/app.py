@@ -321,16 +321,19 @@ def demo(
 ) -> None:
     """Show continuous queries at work: an evening of a city's taxis on Spark, in half a minute.
 
-    Three and a half hours of trips are generated, the same each time, and replayed faster than they were. Two queries
-    keep their answers up to date at each trip: the ten routes with most trips in the last half hour, and the ten areas
-    where waiting pays most, by the fares there and the taxis that are empty. The terminal shows both lists as they
-    change; at the end there is a summary, and a map that a browser shows. Ctrl-C ends it at once, with both.
+    Trips of three and a half hours are generated, the same each time, and
+    replayed as they were, only faster. Two queries answer at each trip:
+
+        routes.rq   the ten routes with most trips in the last half hour
+
+        profit.rq   the ten areas where waiting for passengers pays most
+
+    Both lists are shown as they change; at the end there are a summary and
+    a map of the areas, for a browser. Ctrl-C ends it early, with both.
 
     A quiet city, slowly:
 
         cqels demo --size 4000 --speed 60
-
-    What the queries mean, and the same over a real file of trips, is told in docs/scenarios.md.
     """
     from cqels.cli.demo import demonstrate
 
