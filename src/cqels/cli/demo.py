@@ -110,8 +110,8 @@ class Seen:
     metrics: Metrics
     lists: Lists
     began: float = 0.0
-    ended: dict[int, float] = field(default_factory=dict)
-    """When each micro-batch was done."""
+    ended: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """When each micro-batch was done, and with it how many trips."""
     took: dict[int, float] = field(default_factory=dict)
     """The seconds of each, from when it begins to read."""
     first: int | None = None
@@ -136,9 +136,10 @@ class Seen:
         self.metrics.watchers.remove(self._measured)
 
     def _measured(self, metrics: Metrics) -> None:
-        batch = metrics.totals.batch
-        self.ended.setdefault(batch, monotonic())
-        self.took[batch] = metrics.totals.batch_seconds
+        totals = metrics.totals
+        if totals.batch >= 0:
+            self.ended.setdefault(totals.batch, (monotonic(), totals.elements))
+            self.took[totals.batch] = totals.batch_seconds
 
 
 # ---------------------------------------------------------------- at its end
@@ -169,12 +170,13 @@ def _facts(seen: Seen, facts: Mapping[str, int], speed: float, place: Path | Non
 
 
 def _rate(seen: Seen) -> str:
-    """Without the first micro-batch, which has one trip, and waits for all that is loaded."""
+    """Without the first micro-batch, which has hardly a trip, and waits for all that is loaded."""
     if len(seen.ended) < 2:
         return ""
-    first, *_, last = seen.ended.values()
-    rate = (seen.metrics.totals.elements - 1) / (last - first)
-    return f" in {last - first:.0f} s, {rate:,.0f} a second, after {first - seen.began:.0f} s of loading for the first"
+    (first, few), *_, (last, all) = seen.ended.values()
+    seconds = last - first
+    rate = (all - few) / seconds
+    return f" in {seconds:.0f} s, {rate:,.0f} a second, after {first - seen.began:.0f} s of loading for the first"
 
 
 def _delay(took: list[float]) -> str:
@@ -182,8 +184,8 @@ def _delay(took: list[float]) -> str:
     if not took:
         return "not measured: there was no micro-batch but the first"
     return (
-        f"a trip waits for the micro-batch before its own; {len(took):,} of them took {median(took):.2g} s (median), "
-        f"{max(took):.2g} s (longest) from reading to lists"
+        f"median {median(took):.2g} s, longest {max(took):.2g} s of {len(took):,} micro-batches, from reading trips to "
+        "having their lists; a trip also waits for the one before its own"
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Entry = TypeVar("Entry")
 ROWS = 10
-WIDE, NARROW = 112, 74
+WIDE, NARROW = 114, 74
 """Characters from which on both lists are side by side: with the names of all places, and without those of routes."""
 PLAIN = 2.0
 """Seconds between two lines where there is no terminal."""
@@ -100,7 +100,7 @@ def shown(lists: Lists, metrics: Metrics, width: int) -> Group:
 def routes_table(routes: Sequence[Route], *, named: bool) -> Table:
     table = _table("frequent routes")
     for name in ("from", "to"):
-        table.add_column(name, no_wrap=True, min_width=26 if named else 7)
+        table.add_column(name, no_wrap=True, width=28 if named else 7)
     for rank, route in _ranked(routes):
         cells = ("", "") if route is None else (_called(cell) if named else str(cell) for cell in route)
         table.add_row(rank, *cells)
@@ -109,7 +109,7 @@ def routes_table(routes: Sequence[Route], *, named: bool) -> Table:
 
 def areas_table(areas: Sequence[Area]) -> Table:
     table = _table("profitable areas")
-    table.add_column("area", no_wrap=True, min_width=22)
+    table.add_column("area", no_wrap=True, width=25)
     for name in ("empty", "median", "profit"):
         table.add_column(name, justify="right", no_wrap=True, min_width=6)
     for rank, area in _ranked(areas):
