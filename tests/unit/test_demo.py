@@ -93,7 +93,7 @@ def test_the_map_is_a_picture_of_areas_and_routes(tmp_path: Path) -> None:
     assert {"1: from 155.162 to 156.161", "3: from 155.162 to 155.162"} <= titles
     assert {"Times Square", "Kennedy"} <= {each.text for each in svg.iter(f"{SVG}text")}
     for axis, size in (("x", WIDTH), ("y", HEIGHT), ("width", WIDTH), ("height", HEIGHT)):
-        assert all(-20 <= number <= size for number in numbers(svg, axis))
+        assert all(-100 <= number <= size for number in numbers(svg, axis))
 
 
 def test_a_map_of_little_is_one_too() -> None:

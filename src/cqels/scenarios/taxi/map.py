@@ -21,6 +21,9 @@ LEAST = 6.0
 """Pixels of the side of an area, however large the region is."""
 LABEL = 82, 13
 """Pixels that the name of a place takes, about."""
+SCALES = 0.5, 1, 2, 5, 10, 20, 50
+"""Kilometres."""
+HALO = 'paint-order="stroke" stroke="#ffffff" stroke-width="3" stroke-linejoin="round"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def drawn(picture: Picture) -> str:
     near = Panel(748, 84, 408, 440, zoomed or [*PLACE_POINTS.values()], 0.8)
     parts = [
         _text(24, 38, picture.title, size=21, weight="bold"),
-        _text(24, 62, "Where it pays to wait for passengers, and the ten ways that are driven most", size=14),
+        _text(24, 62, "Where it pays to wait for passengers, and the ten routes with most trips", size=14),
         *city.framed([*_ground(picture, city, most), *_frame(near, city), *_names(city)]),
         *near.framed([*_ground(picture, near, most), *_names(near), *_routes(picture.routes, near)]),
         *_legend(748, 552, most),
@@ -90,8 +93,9 @@ class Panel:
         """Pixels from the panel's corner."""
         return (point[0] - self.west) * self.scale, (point[1] - self.north) * self.scale
 
-    def shows(self, x: float, y: float) -> bool:
-        return 0 <= x <= self.width and 0 <= y <= self.height
+    def shows(self, x: float, y: float, around: float = 0.0) -> bool:
+        """Some of what is around a pixel, or the pixel itself, is in it."""
+        return -around <= x <= self.width + around and -around <= y <= self.height + around
 
     def framed(self, parts: Iterable[str]) -> Iterator[str]:
         """Parts in the panel's own pixels; what is beyond its edges is cut off."""
@@ -99,8 +103,16 @@ class Panel:
         yield f'<svg x="{self.x}" y="{self.y}" {size}>'
         yield f'<rect {size} fill="#f4f6f8"/>'
         yield from parts
+        yield from self._scale()
         yield f'<rect {size} fill="none" stroke="{INK}" stroke-width="1.5"/>'
         yield "</svg>"
+
+    def _scale(self) -> Iterator[str]:
+        """A line in a corner that says how long a kilometre is, or several."""
+        kilometres = max((each for each in SCALES if each * self.scale <= self.width / 4), default=SCALES[0])
+        end, y = 14 + kilometres * self.scale, self.height - 12
+        yield f'<path d="M14,{y - 5} V{y} H{end:.1f} V{y - 5}" fill="none" stroke="{INK}" stroke-width="1.5"/>'
+        yield _text(20, y - 5, f"{kilometres:g} km", size=11.5, more=HALO)
 
 
 def colour(share: float) -> str:
@@ -143,7 +155,7 @@ def _ground(picture: Picture, panel: Panel, most: int) -> Iterator[str]:
 def _square(panel: Panel, cell: Cell, least: float, style: str, told: str = "") -> Iterator[str]:
     x, y = panel.at(cell.middle)
     side = max(cell.side * panel.scale, least)
-    if panel.shows(x, y):
+    if panel.shows(x, y, side / 2):
         title = f"<title>{escape(told)}</title>" if told else ""
         place = f'x="{x - side / 2:.1f}" y="{y - side / 2:.1f}" width="{side:.1f}" height="{side:.1f}"'
         yield f"<rect {place} {style}>{title}</rect>" if title else f"<rect {place} {style}/>"
@@ -165,8 +177,7 @@ def _names(panel: Panel) -> Iterator[str]:
         if panel.shows(x, y) and all(abs(x - left) > LABEL[0] or abs(y - top) > LABEL[1] for left, top in taken):
             taken.append((x, y))
             x = min(max(x, LABEL[0] / 2), panel.width - LABEL[0] / 2)
-            halo = 'paint-order="stroke" stroke="#ffffff" stroke-width="3" stroke-linejoin="round"'
-            yield _text(x, max(y - 8, 14), name, size=12, anchor="middle", more=halo)
+            yield _text(x, max(y - 8, 14), name, size=12, anchor="middle", more=HALO)
 
 
 ARROW = (
