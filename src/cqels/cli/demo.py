@@ -74,8 +74,10 @@ def demonstrate(size: int, speed: float, place: Path) -> None:
 
 
 def evening(size: int, folder: Path) -> Data:
-    """So many lines about trips of an evening, written to a folder as clean trips. The last ones made are left out,
-    since they are those that ended when no others were under way."""
+    """So many lines about trips of an evening, cleaned and written to a folder.
+
+    More are made than are taken: the last ones ended when hardly any others were under way.
+    """
     made = trips(size + size // 7, max(1, size // TAXI), HOURS, 20, SEED, first=FIRST)
     return SCENARIO.read(islice(made, size), folder)
 
