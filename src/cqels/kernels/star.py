@@ -59,7 +59,8 @@ _MANY = 64
 def arrive_star(base, window, triples, count, time, number):
     """An element arrives, its triples in a row; False if the arena is full. `advance_star` lets it enter."""
     star = load(base, window + STAR)
-    while load(base, window + COME) - load(base, window + LEFT) + count > load(base, window + ROOM):
+    room = max(count, load(base, star + PATTERNS))
+    while load(base, window + COME) - load(base, window + LEFT) + room > load(base, window + ROOM):
         if not grow_ring(base, window):
             return False
     come = load(base, window + COME)
