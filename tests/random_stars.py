@@ -31,6 +31,7 @@ _WINDOWS = (
     "[RANGE 3s]",
     "[RANGE 3s]",
     "[RANGE 8s]",
+    "[RANGE 60s]",
     "[RANGE 6s SLIDE 2s]",
     "[ALL]",
     "[TRIPLES 4]",
