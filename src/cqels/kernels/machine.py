@@ -286,19 +286,24 @@ def _tick(base, pipeline, steps):
         if status != DONE:
             return status
         at = 1
-        store(base, pipeline + AT, 1)
-    while at <= load(base, pipeline + OPERATORS):
+    operators = load(base, pipeline + OPERATORS)
+    while at <= operators:
         operator = load(base, pipeline + OPERATORS_AT) + 2 * (at - 1)
-        status = call(load(steps, load(base, operator)), base, load(base, operator + 1), now)
-        if status != DONE:
-            return status
+        kind, place = load(base, operator), load(base, operator + 1)
+        if kind != MATCH or load(base, load(base, place) + COUNT) != 0:
+            status = call(load(steps, kind), base, place, now)
+            if status != DONE:
+                store(base, pipeline + AT, at)
+                return status
         at += 1
-        store(base, pipeline + AT, at)
     status = _send(base, pipeline, steps)
     if status != DONE:
+        store(base, pipeline + AT, at)
         return status
     for number in range(load(base, pipeline + QUEUES)):
-        clear(base, load(base, load(base, pipeline + QUEUES_AT) + number))
+        queue = load(base, load(base, pipeline + QUEUES_AT) + number)
+        if load(base, queue + COUNT) != 0:
+            clear(base, queue)
     store(base, pipeline + PHASE, COMING if load(base, pipeline + PHASE) == LEAVING else ALL)
     store(base, pipeline + AT, -1)
     return DONE
