@@ -294,6 +294,8 @@ def _shown(chosen: Scenario, outcome: Outcome) -> Table:
     names = [name for name in _SHOWN if any(each.get(name, "") != "" for each in rows)]
     if "elements/s" in names and "published ms" not in names:
         names.remove("ms")
+    if "published triples/s" in names:
+        names.remove("elements/s")
     for name in names:
         table.add_column(name, justify="left" if name == "query" else "right")
     for each in rows:

@@ -8,8 +8,9 @@ from typing import Any
 
 from cqels.scenarios.report import Outcome, Row
 
-_WIDTH = 0.27
-"""Of a bar; three stand side by side."""
+_COLOURS = {"cqels": "C0", "published": "0.6", "anew": "C1"}
+_WIDE = 0.8
+"""Of the bars of a query, of which the next is 1 away."""
 
 
 def draw(outcome: Outcome, path: Path) -> bool:
@@ -21,8 +22,9 @@ def draw(outcome: Outcome, path: Path) -> bool:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    canvas, axes = pyplot.subplots(figsize=(max(6.0, 0.6 * len(outcome.measured)), 4))
     x = {"varying": "static triples", "many": "queries"}.get(outcome.experiment)
+    wide = 7.0 if x else max(6.0, 0.6 * len(outcome.measured))
+    canvas, axes = pyplot.subplots(figsize=(wide, 4))
     if x is None:
         _bars(axes, outcome.measured)
     else:
@@ -44,10 +46,12 @@ def _bars(axes: Any, rows: Sequence[Row]) -> None:
         "published": [_published(each, unit) for each in rows],
         "anew": [_anew(each, unit) for each in rows],
     }
-    for number, (name, values) in enumerate(kinds.items()):
-        known = [(place + (number - 1) * _WIDTH, value) for place, value in enumerate(values) if value]
-        if known:
-            axes.bar(*zip(*known, strict=True), _WIDTH, label=name)
+    there = {name: values for name, values in kinds.items() if any(values)}
+    width = _WIDE / len(there)
+    for number, (name, values) in enumerate(there.items()):
+        shift = (number - (len(there) - 1) / 2) * width
+        known = [(place + shift, value) for place, value in enumerate(values) if value]
+        axes.bar(*zip(*known, strict=True), width, label=name, color=_COLOURS[name])
     labels = [f"{each['query']} {each.get('constants', '')}".replace(" + ", "\n").strip() for each in rows]
     axes.set_xticks(range(len(rows)), labels, rotation=45 if len(rows) > 8 else 0)
     axes.set(ylabel=unit, yscale="log")
@@ -78,12 +82,10 @@ def _anew(row: Row, unit: str) -> float:
 
 
 def _curves(axes: Any, rows: Sequence[Row], x: str) -> None:
-    """Times over what grows: ours solid, evaluated anew dashed, published as points."""
-    for number, query in enumerate(dict.fromkeys(each["query"] for each in rows)):
-        for name, style in (("ms", "o-"), ("anew ms", "x--"), ("published ms", "kv")):
+    """Times over what grows: ours solid, evaluated anew dashed, published as points; not what follows from these."""
+    for number, query in enumerate(dict.fromkeys(each["query"] for each in rows if ", each" not in each["query"])):
+        for name, style, more in (("ms", "o-", ""), ("anew ms", "x--", ", anew"), ("published ms", "v", ", published")):
             points = [(each[x], each[name]) for each in rows if each["query"] == query and each[name] != ""]
             if points:
-                label = query + {"ms": "", "anew ms": ", anew", "published ms": ", published"}[name]
-                colour = {} if name == "published ms" else {"color": f"C{number}"}
-                axes.plot(*zip(*points, strict=True), style, **colour, label=label)
+                axes.plot(*zip(*points, strict=True), style, color=f"C{number}", label=query + more)
     axes.set(xscale="log", yscale="log", xlabel=x, ylabel="ms for an element")
