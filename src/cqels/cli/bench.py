@@ -67,7 +67,7 @@ class Wanted:
         words += ["--together"] if self.together else []
         words += [word for each in self.constants for word in ("--constant", each)]
         words += ["--baseline", f"{self.baseline:g}"] if self.baseline else []
-        words += ["--no-answers"] if not self.answers else []
+        words += ["--no-answers"] if not self.answers and self.engine == "embedded" and not self.experiment else []
         words += ["--seed", str(self.seed)] if self.seed != 1 else []
         return shlex.join(words)
 
