@@ -25,7 +25,7 @@ $(BIN)/.ready: pyproject.toml
 
 setup: $(BIN)/.ready  ## make a virtual environment with everything in it
 
-demo: $(BIN)/.runs  ## continuous queries on Spark, live in the terminal (a minute)
+demo: $(BIN)/.runs  ## an evening of a city's taxis on Spark, live in the terminal (a minute)
 	$(BIN)/cqels demo
 
 $(BIN)/.runs: pyproject.toml

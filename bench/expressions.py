@@ -21,7 +21,7 @@ from cqels.flow.calls import Calls
 from cqels.flow.expressions import compile_expression
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COLUMNS, COUNT, DATA, add_row, clear, make_queue
-from cqels.kernels.select import filter_step, make_select
+from cqels.kernels.select import FILTERS, add_step, make_select, select_step
 from cqels.kernels.terms import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.dictionary import decode, encode
@@ -72,11 +72,12 @@ class Table:
     def compiled(self, expression: Expression) -> Callable[[], int]:
         base = self.arena.base
         program = compile_expression(expression, {name: number for number, name in enumerate(NAMES)}, self.calls)
-        operator = make_select(base, self.source, self.target, program, self.dictionary.place, 0)
+        operator = make_select(base, self.source, self.target, self.dictionary.place)
+        add_step(base, operator, program, FILTERS)
 
         def run() -> int:
             clear(base, self.target)
-            self.calls.run(filter_step, operator, 0)
+            self.calls.run(select_step, operator, 0)
             return int(self.arena.words[self.target + COUNT])
 
         return run

@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
-from cqels.io import Element, Result
+from cqels.io import Element, Result, StreamSettings
+from cqels.model.time import SECOND
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
-from ..random_expressions import Features
+from ..random_expressions import Choices, Features
 from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
-from ..scenarios import Scenario, run
+from ..random_stars import star, stars
+from ..scenarios import EX, Scenario, run
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 FEATURES = Features()
@@ -56,6 +59,44 @@ def test_the_engine_agrees_on_hard_shapes(examples: int) -> None:
         assert run(scenario, engine=Incremental) == run(scenario)
 
     law()
+
+
+@pytest.mark.parametrize("examples", SIZES)
+def test_the_engine_agrees_on_stars(examples: int) -> None:
+    """engine(s) = reference(s) where most elements are whole solutions of a star, and some are not."""
+
+    @settings(max_examples=examples)
+    @given(stars())
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=Incremental) == run(scenario)
+
+    law()
+
+
+@pytest.mark.parametrize("whole", [0, 40, 70, 95])
+@pytest.mark.parametrize("subjects", [5, 1000])
+def test_the_engine_agrees_on_long_stars(subjects: int, whole: int) -> None:
+    """The same for as many elements as it takes to give a star up, or what is remembered."""
+    for seed in range(4):
+        scenario = star(Choices.seeded(seed), 200, subjects, whole)
+        assert run(scenario, engine=Incremental) == run(scenario), seed
+
+
+def test_a_star_writes_within_its_ring() -> None:
+    """The third element has the last of three triples alone, when the ring has room for two more."""
+    whole = [(name, str(number)) for number, name in enumerate("abc")]
+    told = [("t1", whole), ("t2", whole), ("t3", whole[2:]), ("t4", whole)]
+    events = tuple(
+        Element(
+            EX + "s1",
+            10 * number * SECOND // 3,
+            tuple((NamedNode(EX + subject), NamedNode(EX + name), Literal(value)) for name, value in triples),
+        )
+        for number, (subject, triples) in enumerate(told)
+    )
+    query = "SELECT ?x ?a ?b ?c WHERE { STREAM :s1 [RANGE 9s] { ?x :a ?a ; :b ?b ; :c ?c } }"
+    scenario = Scenario((), (StreamSettings(EX + "s1"),), events, query, emit="changes")
+    assert run(scenario, engine=Incremental) == run(scenario)
 
 
 @pytest.mark.parametrize("examples", SIZES)

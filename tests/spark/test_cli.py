@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
 
 import pytest
 
@@ -20,7 +23,9 @@ from pyspark.sql import SparkSession
 
 import cqels
 from cqels.cli import main, on_spark
-from cqels.scenarios import scenario
+from cqels.cli.demo import evening
+from cqels.scenarios.answers import answers
+from cqels.scenarios.taxi import SCENARIO
 from cqels.spark.session import start, stop
 from cqels.spark.sinks import Console
 
@@ -149,12 +154,25 @@ def test_a_failure_is_a_sentence_and_the_place_of_a_log(run: Run, monkeypatch: p
 
 
 def test_the_demonstration_comes_to_its_end(run: Run) -> None:
-    code, out, err = run("demo", "--size", "2880", "--speed", "200")
+    """With lists that are those of the embedded engine, and a map."""
+    code, out, err = run("demo", "--size", "1500", "--speed", "10000", "--map", "city.svg")
     assert (code, err) == (0, "")
-    lines = {words[0]: words[1] for words in (line.split() for line in out.splitlines()) if len(words) > 1}
-    assert int(lines["readings"].replace(",", "")) + int(lines["rejected"]) == 2880
-    assert all(int(lines[f"{name}.rq"].replace(",", "")) > 0 for name in ("hot", "mean", "alerts"))
-    assert "cqels explain " in out
+    found = (re.match(r"([\w.]+) +([\d,]+) ", line) for line in out.splitlines())
+    numbers = {each[1]: int(each[2].replace(",", "")) for each in found if each}
+    assert numbers["trips"] + numbers["skipped"] == 1500
+    assert numbers["rejected"] == 0
+    with TemporaryDirectory() as folder:
+        lists = answers([SCENARIO.query(each) for each in SCENARIO.queries], evening(1500, Path(folder)))
+    for name, results in lists.items():
+        assert numbers[f"{name}.rq"] == len({result.tick for result in results}) > 100
+    assert "map        city.svg" in out
+    assert ElementTree.parse("city.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_map_that_cannot_be_saved_is_told_at_once(run: Run) -> None:
+    code, out, err = run("demo", "--map", "nowhere/city.svg")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: the map cannot be written to nowhere/city.svg")
 
 
 # ---------------------------------------------------------------- a process of its own
@@ -246,7 +264,7 @@ def test_a_scenario_is_measured_on_spark(run: Run, folder: Path) -> None:
     assert found["query"] == "routes + profit"
     assert found["engine"] == "spark"
     assert found["elements"] == 192
-    expected = scenario("taxi").folder / "expected"
+    expected = SCENARIO.folder / "expected"
     lines = sum((expected / f"{name}.csv").read_text().count("\n") - 1 for name in ("routes", "profit"))
     assert found["results"] == lines
     assert found["elements/s"] > 0

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -432,21 +433,41 @@ def test_what_is_not_there_is_told_at_once(spark: SparkSession, tmp_path: Path) 
 # ---------------------------------------------------------------- pace
 
 
-def test_elements_come_at_the_pace_of_their_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def timed_lines(folder: Path, name: str, times: list[int]) -> StreamDeclaration:
+    """Elements of these times in two files, as N-Triples."""
+    texts = [line(number, time) + "\n" for number, time in enumerate(times)]
+    (folder / f"{name}0.nt").write_text("".join(texts[:20]) + "odd\n\n")
+    (folder / f"{name}1.nt").write_text("".join(texts[20:]))
+    return declare(f"x:{name}", folder / f"{name}*.nt")
+
+
+def timed_records(folder: Path, name: str, times: list[int]) -> StreamDeclaration:
+    """The same as CSV, in which a record may have two lines, and one of them a text that looks like a record."""
+    values = ["plain", '"two\n0,9999999,lines"', '"quoted, plain"']
+    texts = [f"{number},{time},{values[number % 3]}\n" for number, time in enumerate(times)]
+    head = "\ufeffid,at,value\n"
+    (folder / f"{name}0.csv").write_text(head + "".join(texts[:20]) + "odd\n\n7,at noon,no time\n")
+    (folder / f"{name}1.csv").write_text(head + "".join(texts[20:]))
+    (folder / "lift.toml").write_text(TEMPLATE)
+    return declare(f"x:{name}", folder / f"{name}*.csv", template=folder / "lift.toml")
+
+
+@pytest.mark.parametrize("written", [timed_lines, timed_records])
+def test_elements_come_at_the_pace_of_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: Callable[[Path, str, list[int]], StreamDeclaration]
+) -> None:
     """All that is due has been delivered at each moment, and nothing else; also after a restart."""
     now = [10**15]
     monkeypatch.setattr("cqels.spark.pace.monotonic_ns", lambda: now[0])
     monkeypatch.setattr("cqels.spark.pace._NEAR", 200)
     times = [[5000 + 20 * n for n in range(200)], [6000 + 100 * (n // 3) for n in range(30)]]
-    for name, moments in zip("ab", times, strict=True):
-        texts = [line(number, moment) + "\n" for number, moment in enumerate(moments)]
-        (tmp_path / f"{name}0.nt").write_text("".join(texts[:20]) + "odd\n\n")
-        (tmp_path / f"{name}1.nt").write_text("".join(texts[20:]))
-    streams = [(number, declare(f"x:{name}", tmp_path / f"{name}*.nt"), (ALL,)) for number, name in enumerate("ab")]
-    settings = prepared(streams, tmp_path / "list", speed=2.0)
+    streams = [written(tmp_path, name, moments) for name, moments in zip("ab", times, strict=True)]
+    declared = [(number, each, (ALL,)) for number, each in enumerate(streams)]
+    settings = prepared(declared, tmp_path / "list", speed=2.0)
     reader = FileReader(settings.text())
     limit, offset = reader.getDefaultReadLimit(), reader.initialOffset()
     seen: list[list[int]] = [[], []]
+    all_rows: Rows = []
     first = 5000
     for step in range(100):
         if step == 20:
@@ -457,6 +478,7 @@ def test_elements_come_at_the_pace_of_their_times(tmp_path: Path, monkeypatch: p
         end = reader.latestOffset(offset, limit)
         tasks = reader.partitions(offset, end)
         rows = [SimpleNamespace(**row) for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+        all_rows += rows
         for number, done in enumerate(seen):
             done += (at // 10**6 for at, _ in found(rows, number)[0])
         due = first + (now[0] - started) * 2 // 10**6
@@ -464,6 +486,24 @@ def test_elements_come_at_the_pace_of_their_times(tmp_path: Path, monkeypatch: p
         offset = end
         now[0] += 33 * 10**6
     assert seen == times
+    assert [found(all_rows, number) for number in range(2)] == [embedded(each) for each in streams]
+
+
+def test_what_was_read_at_a_pace_goes_on_without_one(tmp_path: Path) -> None:
+    """From the middle of a CSV file."""
+    declaration = timed_records(tmp_path, "a", [5000 + 20 * number for number in range(200)])
+    settings = prepared([(0, declaration, (ALL,))], tmp_path / "list", speed=1.0)
+    reader = FileReader(settings.text())
+    offset = reader.initialOffset()
+    rows: Rows = []
+    for _ in range(2):
+        end = reader.latestOffset(offset, reader.getDefaultReadLimit())
+        tasks = reader.partitions(offset, end)
+        rows += (SimpleNamespace(**row) for task in tasks for batch in reader.read(task) for row in batch.to_pylist())
+        offset = end
+        reader = FileReader(replace(settings, speed=None).text())
+    assert found(rows) == embedded(declaration)
+    assert offset == {"0": [2, 0]}
 
 
 def test_what_has_no_lines_with_times_has_no_pace(spark: SparkSession, tmp_path: Path) -> None:

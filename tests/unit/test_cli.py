@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import cqels
 from cqels.cli import main
-from cqels.plan.prepare import prepare
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -276,21 +274,3 @@ def test_files_of_the_same_name_have_different_results(run: Run) -> None:
     Path("more/hot.rq").write_text(QUERY)
     _, out, _ = run(*HOT, "more/hot.rq")
     assert [each.split()[0] for each in out.splitlines()] == ["hot", "hot-2"]
-
-
-def test_the_demonstration_is_the_same_each_time() -> None:
-    from cqels.cli.readings import readings
-
-    lines = list(readings(20_000))
-    assert lines == list(readings(20_000))
-    assert len(lines) == 20_000
-    assert 0 < sum(not line.endswith(" .\n") for line in lines) < 20
-
-
-def test_examples_are_those_of_the_package() -> None:
-    """One copy, and all of it can be prepared."""
-    folder = Path(__file__).parents[2] / "examples" / "sensors"
-    for path in folder.glob("*.rq"):
-        prepare(path.read_text())
-    names = {each.name for each in folder.iterdir()} - {"README.md"}
-    assert names == {each.name for each in (Path(cqels.__file__).parent / "demo").iterdir()}

@@ -18,7 +18,7 @@ from cqels.flow.expressions import Given, compile_expression, release, translate
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, clear, make_queue
 from cqels.kernels.rows import row_at as row_place
-from cqels.kernels.select import CURSOR, PROGRAM, extend_step, filter_step, make_select
+from cqels.kernels.select import CURSOR, FILTERS, FIRST_STEP, add_step, make_select, select_step
 from cqels.kernels.terms import ArenaDictionary
 from cqels.kernels.wide import divide_wide, multiply_wide, nearest, scale_up
 from cqels.lang.expressions import Call, Constant, Exists, Expression, Var
@@ -174,8 +174,10 @@ class Bench:
         base = self.arena.base
         self.source, self.kept, self.extended = make_queue(base, 6), make_queue(base, 6), make_queue(base, 7)
         place = self.dictionary.place
-        self.filter = make_select(base, self.source, self.kept, 0, place, 0)
-        self.extend = make_select(base, self.source, self.extended, 0, place, 6)
+        self.filter = make_select(base, self.source, self.kept, place)
+        add_step(base, self.filter, 0, FILTERS)
+        self.extend = make_select(base, self.source, self.extended, place)
+        add_step(base, self.extend, 0, 6)
 
     def fill(self, rows: Sequence[Row]) -> None:
         for queue in (self.source, self.kept, self.extended):
@@ -193,16 +195,16 @@ class Bench:
         program = compile_expression(
             expression, COLUMN_OF, self.calls, given=self.given, seed="seed", identity=identity
         )
-        self.arena.words[self.filter + PROGRAM] = self.arena.words[self.extend + PROGRAM] = program
+        self.arena.words[self.filter + FIRST_STEP] = self.arena.words[self.extend + FIRST_STEP] = program
         return program
 
     def values(self, now: int = 0) -> list[Term | None]:
-        self.calls.run(extend_step, self.extend, now)
+        self.calls.run(select_step, self.extend, now)
         return [decode(word, self.dictionary) for word in self.column(self.extended, 6)]
 
     def filtered(self, now: int = 0) -> list[int]:
         """The numbers of the rows that a FILTER keeps."""
-        self.calls.run(filter_step, self.filter, now)
+        self.calls.run(select_step, self.filter, now)
         return self.column(self.kept, NUMBER - COLUMNS)
 
     def column(self, queue: int, column: int) -> list[int]:
@@ -370,7 +372,7 @@ def test_a_step_stops_where_python_is_needed_and_goes_on_there() -> None:
     bench.fill(rows_of(5, 5, 6, 5, 7))
     program = bench.compile(Call("STRLEN", (Call("STR", (Var("a"),)),)))
     base, cursors = bench.arena.base, []
-    while extend_step(base, bench.extend, 0) != 0:
+    while select_step(base, bench.extend, 0) != 0:
         cursors.append((int(bench.arena.words[bench.extend + CURSOR]), int(bench.arena.words[bench.extended + COUNT])))
         bench.calls.answer(program)
     assert cursors == [(0, 0), (2, 2), (4, 4)]
@@ -384,7 +386,7 @@ def test_a_snapshot_in_the_middle_of_a_batch() -> None:
     expression = Call("ADD", (Call("STRLEN", (Call("STR", (Var("a"),)),)), Var("a")))
     program = bench.compile(expression)
     for _ in range(7):
-        assert extend_step(bench.arena.base, bench.extend, 0) == 1
+        assert select_step(bench.arena.base, bench.extend, 0) == 1
         bench.calls.answer(program)
     data = bench.arena.snapshot()
     whole = bench.values()
@@ -392,7 +394,7 @@ def test_a_snapshot_in_the_middle_of_a_batch() -> None:
     arena.restore(data)
     calls = Calls(ArenaDictionary(arena, bench.dictionary.place), memo=bench.calls.memo)
     translate(expression, COLUMN_OF, calls, seed="seed")  # makes the functions known again
-    calls.run(extend_step, bench.extend, 0)
+    calls.run(select_step, bench.extend, 0)
     assert calls.computed == 30 - 7
     bench.arena, bench.dictionary = arena, calls.dictionary
     assert [decode(word, bench.dictionary) for word in bench.column(bench.extended, 6)] == whole

@@ -308,13 +308,36 @@ def run(
 
 @app.command()
 def demo(
-    size: Annotated[int, typer.Option(metavar="N", min=1, help="Readings in the stream, 96 of each second.")] = 57_600,
-    speed: Annotated[float, typer.Option(metavar="N", min=0.01, help="Times the pace of the data.")] = 24.0,
+    size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Trips of the evening: more make a busier city.")
+    ] = 40_000,
+    speed: Annotated[
+        float,
+        typer.Option(metavar="N", min=0.01, help="How many times faster time runs: 420 makes half a minute of it."),
+    ] = 420.0,
+    picture: Annotated[
+        Path, typer.Option("--map", metavar="FILE", help="Where the map of the areas is saved, as an SVG picture.")
+    ] = Path("cqels-demo.svg"),
 ) -> None:
-    """Show continuous queries at work: four of them on Spark, over the sensors of four buildings, for half a minute."""
+    """Show continuous queries at work: an evening of a city's taxis on Spark, in half a minute.
+
+    Trips of three and a half hours are generated, the same each time, and
+    replayed as they were, only faster. Two queries answer at each trip:
+
+        routes.rq   the ten routes with most trips in the last half hour
+
+        profit.rq   the ten areas where waiting for passengers pays most
+
+    Both lists are shown as they change; at the end there are a summary and
+    a map of the areas, for a browser. Ctrl-C ends it early, with both.
+
+    A quiet city, slowly:
+
+        cqels demo --size 4000 --speed 60
+    """
     from cqels.cli.demo import demonstrate
 
-    demonstrate(size, speed)
+    demonstrate(size, speed, picture)
 
 
 bench = typer.Typer(

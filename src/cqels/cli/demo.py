@@ -1,207 +1,215 @@
-"""What `cqels demo` does: a stream of sensors through four queries on Spark, live in the terminal, to its end."""
+"""What `cqels demo` does: an evening of a city's taxis through two queries on Spark, live in the terminal."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from importlib.resources import as_file, files
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cqels.cli.lists import Lists, screen
 from cqels.cli.on_spark import Java, attend, check_installed, cores
-from cqels.cli.readings import LATENESS, readings
 from cqels.cli.stopping import Stopping
-from cqels.io import Result
-from cqels.model.notation import Notation
+from cqels.io.results import lexical
+from cqels.model.errors import CqelsError
 from cqels.model.time import format_time
 from cqels.plan.algebra import Query
+from cqels.scenarios.taxi import SCENARIO
+from cqels.scenarios.taxi.cells import Area, Cell, Route
+from cqels.scenarios.taxi.generate import trips
+from cqels.scenarios.taxi.map import Picture, drawn, pickups
 
 if TYPE_CHECKING:
+    from cqels.scenarios import Data
     from cqels.spark.metrics import Metrics
     from cqels.spark.sent import Sent
 
-QUERIES = ("hot", "mean", "alerts", "evacuate")
-STREAM = "http://ex.org/readings"
-SHOWN = 4
-"""Answers of a query that are on the screen."""
+FIRST, HOURS = 17, 4
+"""The hour at which the evening begins, and how many it has; the last half hour is not replayed."""
+TAXI = 10
+"""Trips of a taxi."""
+SEED = 1
 _FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Java's quick compiler alone: half the work in the first half minute, which is all there is."""
-_PLAIN = 2.0
-"""Seconds between two lines where there is no terminal."""
 _NEXT = """\
 Try next:
-  cqels explain {folder}/hot.rq
-  cqels run --help
-The queries are in {folder}"""
+  cqels bench run taxi    the same queries over another day, measured
+  cqels run --help        your own queries over your own streams
+The queries and a page about them are in {folder}"""
 
 
-def demonstrate(size: int, speed: float) -> None:
-    """Generate so many readings, replay them so many times faster than they were, and show what the queries say."""
+def demonstrate(size: int, speed: float, place: Path) -> None:
+    """Generate so many trips, replay them so many times faster than they were, and show what the queries say.
+
+    The map is saved at the place.
+    """
     check_installed()
+    _check_place(place)
     told = Console(stderr=False)
     with ExitStack() as stack:
-        place = stack.enter_context(as_file(files("cqels") / "demo"))
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cqels-demo-")))
-        with (folder / "readings.nt").open("w") as file:
-            file.writelines(readings(size))
+        data = evening(size, Path(stack.enter_context(TemporaryDirectory(prefix="cqels-demo-"))))
+        began = pickups(data)
         java = stack.enter_context(Java(f"local[{cores(None)}]", 2, settings=_FAST_START))
         stopping = stack.enter_context(Stopping(java.kill))
-        seen = _run(place, folder, java, stopping, speed, told)
-    _conclude(seen, told)
-    told.print(_NEXT.format(folder=_short(place)), markup=False, highlight=False)
+        seen = _run(data, java, stopping, speed, told)
+    saved = seen.first is not None
+    if saved:
+        _save(place, drawn(_picture(seen, began)))
+    told.print(_summary(seen, data.facts, speed, place if saved else None))
+    told.print(_NEXT.format(folder=_short(SCENARIO.folder)), markup=False, highlight=False, soft_wrap=True)
     if stopping.asked:
         raise typer.Exit(stopping.code)
 
 
-def _run(place: Path, folder: Path, java: Java, stopping: Stopping, speed: float, told: Console) -> Seen:
+def evening(size: int, folder: Path) -> Data:
+    """So many lines about trips of an evening, cleaned and written to a folder.
+
+    More are made than are taken: the last ones ended when hardly any others were under way.
+    """
+    made = trips(size + size // 7, max(1, size // TAXI), HOURS, 20, SEED, first=FIRST)
+    return SCENARIO.read(islice(made, size), folder)
+
+
+def _run(data: Data, java: Java, stopping: Stopping, speed: float, told: Console) -> Seen:
     from cqels.spark.app import App
     from cqels.spark.metrics import Metrics
     from cqels.spark.rejects import Rejects
 
     app = App(java.start, instances=2, speed=speed)
-    app.files(f"<{STREAM}>={folder}/readings.nt?lateness={LATENESS}ms")
-    app.load(place / "rooms.ttl")
-    for name in QUERIES:
-        app.add(place / f"{name}.rq")
+    for stream in data.streams:
+        app.files(stream)
+    for asked in SCENARIO.queries:
+        app.add(SCENARIO.query(asked))
     metrics = Metrics()
-    seen = Seen(metrics, names={query.name or "": name for query, name in zip(app.queries, QUERIES, strict=True)})
-    with _screen(seen, told, f"starting Spark, then {speed:g} times the pace of the data …"):
+    seen = Seen(metrics, Lists(data.facts["trips"]))
+    with screen(seen.lists, metrics, told) as say:
+        say("starting Spark …")
         java.start()
         stopping.listen()
+        say(f"loading the engines; then time runs {speed:g} times faster …")
         seen.began = monotonic()
         if not stopping.asked:
             attend(app.run(seen, rejects=Rejects(lambda rejected: None), metrics=metrics), stopping)
-        seen.seconds = monotonic() - seen.began
     return seen
 
 
 @dataclass
 class Seen:
-    """A sink that keeps the last answers of each query, and counts."""
+    """A sink that keeps the last list of each query, and counts."""
 
     metrics: Metrics
-    names: Mapping[str, str]
+    lists: Lists
     began: float = 0.0
-    seconds: float = 0.0
-    batches: dict[int, float] = field(default_factory=dict)
-    """How long each took."""
-    latest: dict[str, deque[Result]] = field(default_factory=dict)
-    watch: Callable[[], None] = lambda: None
-    _queries: dict[str, Query] = field(default_factory=dict)
+    ended: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """When each micro-batch was done, and with it how many trips."""
+    took: dict[int, float] = field(default_factory=dict)
+    """The seconds of each, from when it begins to read."""
+    first: int | None = None
+    """The time of the first list."""
 
     def open(self, queries: Sequence[Query], *, run: str = "") -> None:
-        self._queries = {query.name or "": query for query in queries}
-        self.latest = {name: deque(maxlen=SHOWN) for name in self._queries}
-        self.metrics.watchers.append(self._measured)
+        self.metrics.watchers.insert(0, self._measured)
 
     def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
         for name, each in sent.items():
-            self.latest[name].extend(each.results())
+            for _, rows in groupby(each.results(), attrgetter("tick")):
+                found = list(rows)
+                self.first = found[0].time if self.first is None else self.first
+                values = ([lexical(value) for value in row.values] for row in found if not row.empty)
+                match name:
+                    case "routes":
+                        self.lists.show_routes([Route.of(each) for each in values])
+                    case _:
+                        self.lists.show_profit([Area.of(each) for each in values], found[0].time)
 
     def close(self) -> None:
         self.metrics.watchers.remove(self._measured)
 
     def _measured(self, metrics: Metrics) -> None:
-        self.batches[metrics.totals.batch] = metrics.totals.batch_seconds
-        self.watch()
-
-    def lines(self, name: str) -> Iterator[str]:
-        """The last answers of a query, for people."""
-        notation = Notation(dict(self._queries[name].prefixes))
-        for result in self.latest[name]:
-            if result.triples:
-                said = " ".join(notation.triple(triple) for triple in result.triples)
-            else:
-                pairs = zip(self._queries[name].variables, result.values, strict=True)
-                said = "  ".join(f"{variable} {notation.term(value)}" for variable, value in pairs)
-            yield f"{format_time(result.time)[11:19]}  {said}"
-
-
-# ---------------------------------------------------------------- while it runs
-
-
-@contextmanager
-def _screen(seen: Seen, told: Console, begin: str) -> Iterator[None]:
-    """The latest answers of all queries, on a terminal in place; elsewhere a line now and then."""
-    if not told.is_terminal:
-        told.print(begin, markup=False, highlight=False)
-        seen.watch = _plain(seen, told)
-        yield
-        return
-    with Live(Text(begin), console=told, refresh_per_second=8) as live:
-        seen.watch = lambda: live.update(_picture(seen))
-        yield
-        seen.watch = lambda: None
-        live.update(Text(""))
-
-
-def _picture(seen: Seen) -> Group:
-    from cqels.spark.metrics import status_line
-
-    table = Table(box=None, padding=(0, 2, 0, 0), expand=True)
-    table.add_column("query", style="bold cyan", no_wrap=True)
-    table.add_column("results", justify="right")
-    table.add_column("the latest", ratio=1, no_wrap=True)
-    for name, shown in seen.names.items():
-        counts = seen.metrics.totals.queries.get(name)
-        answers = [*seen.lines(name), *[""] * SHOWN][:SHOWN]
-        table.add_row(shown, f"{counts.sent if counts else 0:,}", Text("\n".join(answers)))
-    return Group(table, Text(status_line(seen.metrics), style="dim", no_wrap=True, overflow="ellipsis"))
-
-
-def _plain(seen: Seen, told: Console) -> Callable[[], None]:
-    from cqels.spark.metrics import status_line
-
-    last = -_PLAIN
-
-    def show() -> None:
-        nonlocal last
-        if monotonic() < last + _PLAIN:
-            return
-        last = monotonic()
-        told.print(status_line(seen.metrics), markup=False, highlight=False, soft_wrap=True)
-        for name, shown in seen.names.items():
-            for answer in islice(reversed([*seen.lines(name)]), 1):
-                told.print(f"  {shown:<9} {answer}", markup=False, highlight=False, soft_wrap=True)
-
-    return show
+        totals = metrics.totals
+        if totals.batch >= 0:
+            self.ended.setdefault(totals.batch, (monotonic(), totals.elements))
+            self.took[totals.batch] = totals.batch_seconds
 
 
 # ---------------------------------------------------------------- at its end
 
 
-def _conclude(seen: Seen, told: Console) -> None:
-    totals = seen.metrics.totals
-    rate = totals.elements / seen.seconds if seen.seconds else 0.0
-    took = list(seen.batches.values()) or [0.0]
-    rows: dict[str, Any] = {
-        "readings": f"{totals.elements:,} in {seen.seconds:.0f} s, {rate:,.0f} a second",
-        "late": f"{totals.late:,}, more than {LATENESS // 1000} s behind: left out of the answers, and counted",
-        "rejected": f"{totals.rejected:,} malformed lines: the same",
-        "micro-batches": f"{len(seen.batches):,}, half of them in {median(took):.2g} s, the longest {max(took):.2g} s",
-    }
-    for name, shown in seen.names.items():
-        counts = totals.queries.get(name)
-        rows[f"{shown}.rq"] = f"{counts.sent if counts else 0:,} results"
+def _summary(seen: Seen, facts: Mapping[str, int], speed: float, place: Path | None) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
+    table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in rows.items():
+    for name, text in _facts(seen, facts, speed, place):
         table.add_row(name, Text(text))
-    told.print(table)
+    return table
+
+
+def _facts(seen: Seen, facts: Mapping[str, int], speed: float, place: Path | None) -> Iterator[tuple[str, str]]:
+    totals = seen.metrics.totals
+    yield "trips", f"{totals.elements:,}{_rate(seen)}; time ran {speed:g} times faster"
+    faults = {name: count for name, count in facts.items() if name not in ("trips", "skipped", "triples")}
+    reasons = ", ".join(f"{name} {count:,}" for name, count in faults.items())
+    yield "skipped", f"{facts['skipped']:,} lines that cannot be trips" + (f": {reasons}" if reasons else "")
+    yield "rejected", f"{totals.rejected:,} malformed, {totals.late:,} late"
+    yield "delay", _delay([seconds for batch, seconds in seen.took.items() if batch > 0])
+    for asked in SCENARIO.queries:
+        counts = totals.queries.get(asked.name)
+        rows = counts.sent if counts else 0
+        yield f"{asked.name}.rq", f"{seen.lists.counts[asked.name]:,} lists, {rows:,} results: {asked.title}"
+    yield "map", "none: no list was seen" if place is None else _short(place)
+
+
+def _rate(seen: Seen) -> str:
+    """Without the first micro-batch, which has hardly a trip, and waits for all that is loaded."""
+    if len(seen.ended) < 2:
+        return ""
+    (first, few), *_, (last, all) = seen.ended.values()
+    seconds = last - first
+    rate = (all - few) / seconds
+    return f" in {seconds:.0f} s, {rate:,.0f} a second, after {first - seen.began:.0f} s of loading for the first"
+
+
+def _delay(took: list[float]) -> str:
+    """Of micro-batches after the first."""
+    if not took:
+        return "not measured: there was no micro-batch but the first"
+    return (
+        f"median {median(took):.2g} s, longest {max(took):.2g} s of {len(took):,} micro-batches, from reading trips to "
+        "having their lists; a trip also waits for the one before its own"
+    )
+
+
+def _picture(seen: Seen, began: Mapping[Cell, int]) -> Picture:
+    end = seen.metrics.totals.time or 0
+    first, last = format_time(seen.first or 0), format_time(end)
+    title = f"Taxis of New York, {first[:10]}, {first[11:16]} to {last[11:16]} (generated trips)"
+    return Picture(title, began, seen.lists.minutes(end), seen.lists.profit, seen.lists.routes)
+
+
+def _check_place(path: Path) -> None:
+    """Refuse before anything is done."""
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise CqelsError(f"the map cannot be written to {path}", hint="name a file in a folder: --map city.svg")
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CqelsError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def _short(path: Path) -> str:

@@ -47,14 +47,15 @@ class _Analysis:
         if trace is None:
             return
         if table is None and not isinstance(plan, algebra.Stream):
-            yield "changes", f"{self._total(trace.queue):,}"
+            yield "changes", f"{self._total(trace):,}"
         yield from self._held(plan, trace)
         for join in self._pipeline.joins:
             if join.queue == trace.queue and isinstance(plan, algebra.Join | algebra.Triples):
                 yield from self._orders(join.place, join.inputs)
 
-    def _total(self, queue: int) -> int:
-        return int(self._arena.words[queue + TOTAL] + self._arena.words[queue + COUNT])
+    def _total(self, trace: Trace) -> int:
+        words = self._arena.words
+        return int(words[trace.counted] if trace.counted else words[trace.queue + TOTAL] + words[trace.queue + COUNT])
 
     def _held(self, plan: Plan, trace: Trace) -> Iterator[tuple[str, str]]:
         words = self._arena.words
@@ -107,7 +108,8 @@ class _Analysis:
         queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
         queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
         shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
-        shared += [self._pipeline.place, *self._pipeline.programs.values(), *self._arena.words[:16].tolist()]
+        programs = [program for select in self._pipeline.selects.values() for program in select.programs]
+        shared += [self._pipeline.place, *programs, *self._arena.words[:16].tolist()]
         self._reach(np.array(shared, np.int64), reached)
         reached[np.isin(self._starts, self._arena.free_blocks())] = True
         own = np.searchsorted(self._starts, np.array(places, np.int64))

@@ -30,6 +30,7 @@ from cqels.kernels import machine
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
 from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.collection import without_collection
 from cqels.model.errors import QueryError
@@ -409,8 +410,8 @@ class Core:
                 serve(self.dictionary, pipeline.groups[number])
             elif number in pipeline.recomputed:
                 self._recomputation.serve(pipeline, pipeline.recomputed[number], running.name)
-            elif number in pipeline.programs:
-                self.calls.answer(pipeline.programs[number])
+            elif number in pipeline.selects:
+                self.calls.answer(int(words[pipeline.selects[number].place + PROGRAM]))
             else:  # an operator that orders
                 tell(self.dictionary, pipeline.terms)
         queue = int(words[pipeline.place + machine.RESULTS])

@@ -41,11 +41,17 @@ def lifted_batches(
     stream: int,
     intake: Intake,
     reject: Callable[[Rejected], None],
+    *,
+    header: list[str] | None = None,
+    line: int = 0,
 ) -> Iterator[Batch]:
-    """The elements of a CSV file, given in chunks of whole lines."""
-    text = _Text(chunks)
+    """The elements of a CSV file, given in chunks of whole lines: all of it, or those behind its first lines.
+
+    Then the `header` and the number of these first lines are given too.
+    """
+    text = _Text(chunks, line)
     delimiter = delimiter_of(template, path)
-    names = next(csv.reader((line + "\n" for line in text.lines()), delimiter=delimiter, strict=True), [])
+    names = header or next(csv.reader((line + "\n" for line in text.lines()), delimiter=delimiter, strict=True), [])
     check_columns(template.columns, names, str(path))
 
     def elements(count: int | None = None) -> Iterator[Element]:
@@ -73,10 +79,10 @@ def lifted_batches(
 class _Text:
     """The lines of a file that have not been taken: those of a chunk from a position on, and the chunks behind it."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
+    def __init__(self, chunks: Iterator[bytes], line: int) -> None:
         self._chunks = chunks
         self._become(b"")
-        self.line = 0
+        self.line = line
         """How many lines have been taken."""
 
     def more(self) -> bool:

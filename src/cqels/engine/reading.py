@@ -13,15 +13,14 @@ from cqels.engine.intake import Intake
 from cqels.engine.lifted import lifted_batches
 from cqels.engine.runs import ELEMENTS, run_batches
 from cqels.io import Rejected, StreamDeclaration
-from cqels.io.files import open_bytes, reading
-from cqels.io.lifting import Template
+from cqels.io.files import is_compressed, open_bytes, reading
+from cqels.io.lifting import Template, delimiter_of
 from cqels.io.ntriples import blank_scope, line_kind
 from cqels.io.read import format_of, read_file
+from cqels.io.records import MARK, csv_header
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""
-MARK = b"\xef\xbb\xbf"
-"""What some programs begin a text with."""
 
 
 def has_timed_lines(declaration: StreamDeclaration, path: Path) -> bool:
@@ -29,6 +28,11 @@ def has_timed_lines(declaration: StreamDeclaration, path: Path) -> bool:
     if declaration.element not in (None, "line") or declaration.time is not None:
         return False
     return format_of(declaration, path) == "ntriples" and line_kind(declaration, path) == "timed"
+
+
+def has_timed_records(declaration: StreamDeclaration, path: Path) -> bool:
+    """Each record of the file is an element, a column has its time, and the file can be cut between records."""
+    return declaration.element in (None, "line") and format_of(declaration, path) == "csv" and not is_compressed(path)
 
 
 def file_batches(
@@ -88,6 +92,29 @@ def line_batches(
         batch, _, lines = intake.lines(stream, data, unit=declaration.unit, scope=scope, reject=malformed)
         done += lines
         yield batch
+
+
+def record_batches(
+    declaration: StreamDeclaration,
+    path: Path,
+    template: Template,
+    file: IO[bytes],
+    stream: int,
+    intake: Intake,
+    reject: Callable[[Rejected], None],
+    *,
+    start: int,
+    end: int,
+    lines_before: Callable[[int], int],
+) -> Iterator[Batch]:
+    """The records of a CSV file between two bytes, where records begin, or the file itself does."""
+    names, behind = csv_header(file, delimiter_of(template, path))
+    begin = max(start, behind)
+    file.seek(begin)
+    chunks = _chunks(file, start=begin, size=end - begin)
+    yield from lifted_batches(
+        declaration, path, template, chunks, stream, intake, reject, header=names, line=lines_before(begin)
+    )
 
 
 def _chunks(file: IO[bytes], *, start: int = 0, size: int | None = None) -> Iterator[bytes]:

@@ -117,11 +117,10 @@ class Calls:
 
     def run(self, step: Callable[[int, int, int], int], operator: int, now: int) -> None:
         """Run the step of an operator to its end, answering what it asks."""
-        program = int(self.arena.words[operator + PROGRAM])
         while (status := step(self.arena.base, operator, now)) != DONE:
             if status == FULL:
                 raise MemoryError("the arena is full")
-            self.answer(program)
+            self.answer(int(self.arena.words[operator + PROGRAM]))
 
     def answer(self, program: int) -> None:
         """Compute what a program asks, and put it into the memo."""

@@ -36,6 +36,8 @@ class Compiler(Windows):
     recomputed: dict[int, Recomputed] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
     _hidden: int = 0
+    _alone: set[int] = field(default_factory=set)
+    """Queues of graphs that triple patterns alone read."""
 
     # ------------------------------------------------------------ plans
 
@@ -50,7 +52,9 @@ class Compiler(Windows):
         """Note what was made for a part: its queue, and the operators and windows but those that were there before."""
         operators = tuple(place for _, place in self.operators[first:])
         windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
-        self.traces.append(Trace(plan, queue, operators, windows))
+        select = self.selects.get(len(self.operators))
+        counted = select.passed[-1] if select is not None and select.queue == queue else 0
+        self.traces.append(Trace(plan, queue, counted, operators, windows))
 
     def _stage(self, plan: Plan, active: int | None) -> Stage:
         if isinstance(plan, algebra.OrderBy):  # nothing looks at the order
@@ -64,7 +68,10 @@ class Compiler(Windows):
             case algebra.Triples() if active is None:
                 return self._static(algebra.Static(plan, ()))
             case algebra.Triples() | algebra.Join():
-                return self.joined(list(self._leaves(plan, active)))
+                stage = self.joined(list(self._leaves(plan, active)))
+                if isinstance(plan, algebra.Triples) and active in self._alone:
+                    stage = self.starred(plan, active, stage)
+                return stage
             case algebra.Stream():
                 return self._stream(plan)
             case algebra.Filter(input=inner, condition=condition):
@@ -154,7 +161,13 @@ class Compiler(Windows):
         return self.united(branches) if branches else self._static(algebra.Values(variables(plan), ()))
 
     def _windowed(self, plan: algebra.Stream, sources: tuple[Source, ...]) -> Stage:
-        stage = self.stage(plan.input, self.graph(sources, plan.graphs))
+        graph = self.graph(sources, plan.graphs)
+        inner = plan.input
+        while isinstance(inner, algebra.Filter) and not any(exists_in(inner.condition)):
+            inner = inner.input
+        if isinstance(inner, algebra.Triples):
+            self._alone.add(graph)
+        stage = self.stage(plan.input, graph)
         window = sources[0].window
         if is_partitioned(window):
             stage = latest(self, stage, window)
@@ -276,6 +289,7 @@ class Compiler(Windows):
 
     def _group(self, plan: algebra.Group, active: int | None) -> Stage:
         from cqels.kernels.folds import Fold, make_grouping
+        from cqels.kernels.group import NEWEST, SPANS
 
         source = self.stage(plan.input, active)
         whole = tuple(place for place, name in enumerate(source.columns) if not name.startswith("_:"))
@@ -293,7 +307,8 @@ class Compiler(Windows):
             folds.append(Fold(node.name, column, node.distinct, node.separator, whole if column is None else ()))
         out = self.queue(len(plan.keys) + len(folds))
         keys = [source.columns.index(key) for key in plan.keys]
-        place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=self.fresh)
+        fresh = 0 if not self.fresh else SPANS if self.spans else NEWEST
+        place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
         self.add(machine.GROUP, place)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         always = {name for name, node in plan.aggregates if node.name == "COUNT"}
@@ -318,6 +333,7 @@ class Compiler(Windows):
             solutions, columns = stage.queue, stage.columns
         if not self.keep_all:
             self.keep_matching()
+        self.remember_dear()
         results = self.taken(make_queue(self.arena.base, len(columns)))
         words: list[int] = [0] * machine.PIPELINE_WORDS
         words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(self.operators), self._pairs(self.operators)
@@ -343,7 +359,7 @@ class Compiler(Windows):
             query,
             columns,
             self.tables,
-            self.programs,
+            self.selects,
             groups,
             self.recomputed,
             self.computed,

@@ -7,19 +7,23 @@ from dataclasses import dataclass, field, replace
 
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import Given, compile_expression
-from cqels.flow.stages import JoinTrace, Stage
+from cqels.flow.stages import JoinTrace, Select, Stage
 from cqels.kernels import machine
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct
+from cqels.kernels.expression import CODE, LENGTH
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.memory import Arena
 from cqels.kernels.negation import LEFT_JOIN, make_negation
-from cqels.kernels.rows import COLUMNS, make_queue
-from cqels.kernels.select import make_select
+from cqels.kernels.rows import COLUMNS, make_queue, widen
+from cqels.kernels.select import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
 from cqels.kernels.union import make_copied, make_project, make_union
 from cqels.lang.expressions import Constant, Expression
 from cqels.model.terms import Term
 from cqels.plan.scope import needed
+
+DEAR = 24
+"""Words of code from which on it is cheaper to remember what they gave for a row than to run them again."""
 
 
 @dataclass
@@ -33,7 +37,8 @@ class Operators:
     keep_all: bool
     seed: str
     operators: list[tuple[int, int]] = field(default_factory=list)
-    programs: dict[int, int] = field(default_factory=dict)
+    selects: dict[int, Select] = field(default_factory=dict)
+    """Number of an operator (counted from 1) to what is known of it, if it is a SELECT."""
     queues: list[int] = field(default_factory=list)
     joins: list[JoinTrace] = field(default_factory=list)
     computed: frozenset[str] = frozenset()
@@ -132,16 +137,14 @@ class Operators:
 
     def selected(self, source: Stage, condition: Expression, given: Mapping[Given, int] | None = None) -> Stage:
         """The rows for which a condition holds; `given` are the columns of the answers to EXISTS."""
-        out = self.queue(len(source.columns))
-        self._select(machine.FILTER, source, out, condition, 0, given)
-        return replace(source, queue=out, nullable=source.nullable - needed(condition))
+        queue = self._select(source, condition, None, given)
+        return replace(source, queue=queue, nullable=source.nullable - needed(condition))
 
     def extended(
         self, source: Stage, name: str, expression: Expression, given: Mapping[Given, int] | None = None
     ) -> Stage:
-        out = self.queue(len(source.columns) + 1)
-        self._select(machine.EXTEND, source, out, expression, len(source.columns), given)
-        return Stage(out, (*source.columns, name), source.nullable | {name})
+        queue = self._select(source, expression, name, given)
+        return Stage(queue, (*source.columns, name), source.nullable | {name}, source.in_turn)
 
     def tagged(self, source: Stage, name: str, term: Term) -> Stage:
         """The rows with the same term in a further column."""
@@ -149,20 +152,35 @@ class Operators:
         return replace(stage, nullable=source.nullable)
 
     def _select(
-        self,
-        kind: int,
-        source: Stage,
-        out: int,
-        expression: Expression,
-        column: int,
-        given: Mapping[Given, int] | None,
-    ) -> None:
+        self, source: Stage, expression: Expression, name: str | None, given: Mapping[Given, int] | None
+    ) -> int:
+        """One more step for rows, to be kept or to get a further column: the queue they go to.
+
+        Steps that follow each other are one operator.
+        """
         columns = {name: place for place, name in enumerate(source.columns)}
         identity = [name for name in source.columns if name not in self.computed and not name.startswith("_:")]
         program = compile_expression(expression, columns, self.calls, given=given, seed=self.seed, identity=identity)
-        place = make_select(self.arena.base, source.queue, out, program, self.calls.dictionary.place, column)
-        self.add(kind, self.taken(place))
-        self.programs[len(self.operators)] = program
+        select = self.selects.get(len(self.operators))
+        if select is None or select.queue != source.queue or len(select.programs) == MOST_STEPS:
+            queue = self.queue(len(source.columns))
+            place = self.taken(make_select(self.arena.base, source.queue, queue, self.calls.dictionary.place))
+            self.add(machine.SELECT, place)
+            select = self.selects[len(self.operators)] = Select(place, queue, source.in_turn)
+        column = FILTERS if name is None else len(source.columns)
+        if name is not None:
+            widen(self.arena, select.queue)
+        select.programs.append(program)
+        select.passed.append(int(add_step(self.arena.base, select.place, program, column)))
+        return select.queue
+
+    def remember_dear(self) -> None:
+        """Let each SELECT that is dear remember what it computed for the rows that will go in turn."""
+        words = self.arena.words
+        for select in self.selects.values():
+            code = sum(int(words[program + LENGTH] - words[program + CODE]) for program in select.programs)
+            if select.in_turn and code >= DEAR:
+                self.taken(remember_rows(self.arena.base, select.place))
 
     @property
     def terms(self) -> int:

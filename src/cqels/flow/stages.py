@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ class Stage:
     queue: int
     columns: tuple[str, ...]
     nullable: frozenset[str] = frozenset()
+    in_turn: bool = False
+    """Nearly all rows go in the order in which they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Trace:
 
     plan: Plan
     queue: int
+    counted: int
+    """Where the rows are counted that it has sent, if its queue has those of a later step; else 0."""
     operators: tuple[int, ...]
     """Places."""
     windows: tuple[int, ...]
@@ -103,6 +107,18 @@ class JoinTrace:
     inputs: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A SELECT: its place, the queue it writes, the program of each step, and where rows that passed are counted."""
+
+    place: int
+    queue: int
+    in_turn: bool
+    """Nearly all rows that it reads go in the order in which they came."""
+    programs: list[int] = field(default_factory=list)
+    passed: list[int] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class Pipeline:
     """A query in the arena: the place of its program, what Python has to know of it, and the parts that are tables."""
@@ -111,8 +127,8 @@ class Pipeline:
     query: Query
     columns: tuple[str, ...]
     tables: list[Table]
-    programs: dict[int, int]
-    """Number of an operator (counted from 1) to the place of its expression's program."""
+    selects: dict[int, Select]
+    """Number of an operator (counted from 1) to what is known of it, if it is a SELECT."""
     groups: dict[int, int]
     """Number of a GROUP BY operator to its place."""
     recomputed: dict[int, Recomputed]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from pyoxigraph import NamedNode
@@ -11,6 +12,8 @@ from cqels.flow.operators import Operators
 from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
 from cqels.kernels import machine, window
 from cqels.kernels.negation import ANTI_JOIN
+from cqels.kernels.star import FIRST_PATTERN, MOST_PATTERNS
+from cqels.kernels.table import make_table
 from cqels.kernels.told import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
@@ -97,6 +100,31 @@ class Windows(Operators):
         self.matches[out] = triple
         return Stage(out, names)
 
+    def starred(self, plan: algebra.Triples, graph: int, stage: Stage) -> Stage:
+        """The solutions of patterns that alone read a graph: if they are about one subject, its window has a star."""
+        stage = replace(stage, in_turn=True)
+        _, graphs = self._merged[graph]
+        (place, *others) = [at for at, readers in self.patterns.items() if readers is self._readers[graph]]
+        if others or graphs or self.events or self.keep_all or not is_star(plan.patterns):
+            return stage
+        if int(self.arena.words[place + window.KIND]) >= window.TRIPLES:
+            return stage
+        columns = {Var(name): number for number, name in enumerate(stage.columns)}
+        words = [len(plan.patterns), stage.queue, self.taken(make_table(self.arena.base, 1, 1)), 0, 0]
+        for triple in plan.patterns:
+            assert isinstance(triple.subject, Var)
+            assert isinstance(triple.predicate, NamedNode)
+            if len(words) < FIRST_PATTERN:
+                words.append(columns[triple.subject])
+            words.append(self.calls.word_of(triple.predicate))
+            match triple.object:
+                case Var() as variable:
+                    words += [0, columns[variable]]
+                case term:
+                    words += [self.calls.word_of(term), -1]
+        self.arena.words[place + window.STAR] = self.words(words)
+        return stage
+
     def _window(self, source: Source, readers: list[int]) -> int:
         queue = self.queue(3)
         flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
@@ -137,6 +165,19 @@ class Windows(Operators):
                 words = np.concatenate([self.arena.array(each, window.PATTERN_WORDS) for each in patterns])
                 self.arena.words[place + window.PATTERNS] = self.words([int(word) for word in words])
                 self.arena.words[place + window.PATTERN_COUNT] = len(patterns)
+
+
+def is_star(patterns: Sequence[algebra.Triple]) -> bool:
+    """Whether patterns ask for objects of one subject, each by a predicate of its own, into a variable of its own."""
+    subject = patterns[0].subject
+    named = [each.object for each in patterns if isinstance(each.object, Var)]
+    predicates = {each.predicate for each in patterns}
+    return (
+        2 <= len(patterns) == len(predicates) <= MOST_PATTERNS
+        and isinstance(subject, Var)
+        and all(each.subject == subject and not isinstance(each.predicate, Var) for each in patterns)
+        and len({subject, *named}) == 1 + len(named)
+    )
 
 
 def _shape(chosen: Window) -> tuple[int, int, int | None]:

@@ -33,8 +33,13 @@ def files_of(path: str) -> tuple[Path, ...]:
 
 def extension_of(path: Path) -> str:
     """The lowercase extension that tells the format, without dot and compression: `nt` for `day.NT.gz`."""
-    name = Path(path.stem) if path.suffix.lower() in _COMPRESSIONS else path
+    name = Path(path.stem) if is_compressed(path) else path
     return name.suffix.lower().lstrip(".")
+
+
+def is_compressed(path: Path) -> bool:
+    """Its extension says so."""
+    return path.suffix.lower() in _COMPRESSIONS
 
 
 def open_bytes(path: Path) -> IO[bytes]:

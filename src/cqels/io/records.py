@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from cqels.io.faults import reason_of
 from cqels.io.files import open_bytes, reading
@@ -18,6 +18,8 @@ from cqels.model.errors import DataError, Source
 
 ROWS = 10_000
 """Rows of a Parquet file that are read at a time."""
+MARK = b"\xef\xbb\xbf"
+"""What some programs begin a text with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,14 @@ Record: TypeAlias = Callable[[str], Value]
 """Gives the value of a column, None if it is absent; raises ValueError if it is not a single value."""
 Numbered: TypeAlias = tuple[int, str, Record | str]
 """The number and the text of a record, and the record or why it is none."""
+
+
+def csv_header(file: IO[bytes], delimiter: str) -> tuple[list[str], int]:
+    """The names of the columns of a CSV file, and the byte behind them."""
+    file.seek(len(MARK) if file.read(len(MARK)) == MARK else 0)
+    lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") + "\n" for line in iter(file.readline, b""))
+    names = next(csv.reader(lines, delimiter=delimiter, strict=True), [])
+    return names, file.tell()
 
 
 def csv_records(

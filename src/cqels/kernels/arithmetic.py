@@ -55,7 +55,7 @@ from cqels.model import ids
 
 DIVISION_DIGITS = 18
 _CHUNK, _NINE = 10**6, 10**9
-EXACT, TINY = 2**52, 2**22
+EXACT, TINY = 2**53, 9_000_000  # 10^9 times the latter is below the former
 _SMALL = 2**63 // _CHUNK
 _LARGEST_SCALE = 255
 
@@ -210,7 +210,7 @@ def divide(base, target, a, b):
 def divide_words(a, b):
     """`a / b` of words, b small: some digits at a time, as many as there are, at most 18. Low, high, scale."""
     if a < EXACT and b < TINY:
-        # The machine divides doubles much faster than integers.  Where the quotient is below 2^52 / b, rounding cannot
+        # The machine divides doubles much faster than integers.  Where the quotient is below 2^53 / b, rounding cannot
         # reach the next integer, so that cutting the rounded quotient gives the exact one.
         whole = int(float(a) / float(b))
         rest = a - whole * b

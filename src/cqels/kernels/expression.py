@@ -85,6 +85,7 @@ from cqels.kernels.registers import (
     truth,
 )
 from cqels.kernels.rows import NEVER, TIME
+from cqels.kernels.wide import POWERS, negate_wide
 from cqels.model import ids
 
 MEMO, REQUEST, CODE, LENGTH, CONSTANTS = range(5)
@@ -166,6 +167,10 @@ _SECONDS, _TO_BOOLEAN = int(Operation.SECONDS), int(Operation.TO_BOOLEAN)
 
 _SPARE = 64 - ids.VALUE_BITS
 _INTEGER_WORD = ids.CODE_INTEGER - (1 << ids.TYPE_BITS)  # what is left of a word that holds an integer
+_DECIMAL_WORD = ids.CODE_DECIMAL - (1 << ids.TYPE_BITS)
+_SCALES, _DECIMAL = 255, 256
+_MOST_DIGITS = 9
+_ROOT, _ROOM = 2**31, 2**33  # their products, and those with powers of ten of so many digits, fit in a word
 
 
 @kernel
@@ -256,58 +261,91 @@ def _operand(base, program, row, dictionary, operand, scratch):
 
 @kernel
 def _quick(base, registers, row, operation, target, first, second):
-    """An operation of two integers that are in their words or registers: False for anything else.
+    """An operation of two integers or decimals, each in one word: False for anything else, and for what is rare.
 
     The others come to the same result; this one calls no function on the way.
     """
-    if first < 0:
-        word = load(base, row + ~first)
-        if word >> ids.VALUE_BITS != _INTEGER_WORD:
+    a, scale = _short(base, registers, row, first)
+    b, other_scale = _short(base, registers, row, second)
+    if scale < 0 or other_scale < 0:
+        return False
+    exact = max(scale, other_scale)
+    tag = DECIMAL if exact & _DECIMAL else INTEGER
+    scale &= _SCALES
+    other_scale &= _SCALES
+    exact &= _SCALES
+    if operation == _MULTIPLY:
+        if not (-_ROOT <= a <= _ROOT and -_ROOT <= b <= _ROOT):
             return False
-        a = word << _SPARE >> _SPARE
-    else:
-        if load(base, registers + first * REGISTER_WORDS + TAG) != INTEGER:
+        return _put_exact(base, target, tag, a * b, scale + other_scale)
+    if scale < exact:
+        if exact - scale > _MOST_DIGITS or not -_ROOM <= a <= _ROOM:
             return False
-        a = load(base, registers + first * REGISTER_WORDS + LOW)
-    if second < 0:
-        word = load(base, row + ~second)
-        if word >> ids.VALUE_BITS != _INTEGER_WORD:
+        a *= POWERS[exact - scale]
+    elif other_scale < exact:
+        if exact - other_scale > _MOST_DIGITS or not -_ROOM <= b <= _ROOM:
             return False
-        b = word << _SPARE >> _SPARE
-    else:
-        if load(base, registers + second * REGISTER_WORDS + TAG) != INTEGER:
+        b *= POWERS[exact - other_scale]
+    if operation == _DIVIDE:
+        if b == 0 or not (-EXACT < a < EXACT and -TINY < b < TINY):
             return False
-        b = load(base, registers + second * REGISTER_WORDS + LOW)
-    tag = BOOLEAN
+        low, high, scale = divide_words(abs(a), abs(b))
+        if (a < 0) != (b < 0):
+            low, high = negate_wide(low, high)
+        put_decimal(base, target, low, high, scale)
+        return True
+    if operation >= _ADD:
+        result = a + b if operation == _ADD else a - b
+        overflow = ((a ^ result) & (b ^ result)) if operation == _ADD else ((a ^ b) & (a ^ result))
+        return overflow >= 0 and _put_exact(base, target, tag, result, exact)
     if operation == _LT:
-        result = 1 if a < b else 0
+        holds = a < b
     elif operation == _GT:
-        result = 1 if a > b else 0
+        holds = a > b
     elif operation == _LE:
-        result = 1 if a <= b else 0
+        holds = a <= b
     elif operation == _GE:
-        result = 1 if a >= b else 0
+        holds = a >= b
     elif operation == _EQ:
-        result = 1 if a == b else 0
-    elif operation == _NE:
-        result = 1 if a != b else 0
+        holds = a == b
     else:
-        tag = INTEGER
-        if operation == _ADD:
-            result = a + b
-            if ((a ^ result) & (b ^ result)) < 0:
-                return False
-        elif operation == _SUBTRACT:
-            result = a - b
-            if ((a ^ b) & (a ^ result)) < 0:
-                return False
-        elif operation == _DIVIDE and 0 <= a < EXACT and 0 < b < TINY:
-            low, high, scale = divide_words(a, b)
-            put_decimal(base, target, low, high, scale)
-            return True
-        else:
-            return False
-    put(base, target, tag, result)
+        holds = a != b
+    put(base, target, BOOLEAN, 1 if holds else 0)
+    return True
+
+
+@kernel
+def _short(base, registers, row, operand):
+    """An operand that is an integer or a decimal in one word: the word, and its scale, _DECIMAL added for a decimal.
+
+    For anything else the scale is negative.
+    """
+    if operand < 0:
+        word = load(base, row + ~operand)
+        value = word << _SPARE >> _SPARE
+        code = word >> ids.VALUE_BITS
+        if code == _INTEGER_WORD:
+            return value, 0
+        if code == _DECIMAL_WORD:
+            return value >> ids.SCALE_BITS, _DECIMAL | word & ids.SCALE_MASK
+        return 0, -1
+    register = registers + operand * REGISTER_WORDS
+    tag, low = load(base, register + TAG), load(base, register + LOW)
+    if tag == INTEGER:
+        return low, 0
+    if tag == DECIMAL and load(base, register + HIGH) == low >> 63:
+        return low, _DECIMAL | load(base, register + SCALE)
+    return 0, -1
+
+
+@kernel
+def _put_exact(base, target, tag, value, scale):
+    if tag == INTEGER:
+        put(base, target, INTEGER, value)
+    elif scale > _SCALES:
+        return False
+    else:
+        put_decimal(base, target, value, value >> 63, scale)
     return True
 
 

@@ -35,7 +35,7 @@ from cqels.kernels.numbers import (
     WHOLE_LIMBS,
     make_sum,
 )
-from cqels.kernels.order import TERM, TERM_TEXT, TREE_WORDS, UP, keys_of, make_shape
+from cqels.kernels.order import TERM, TERM_TEXT, UP, keys_of, make_shape
 from cqels.kernels.sorting import ASKING, DONE
 from cqels.kernels.table import make_table, put
 from cqels.kernels.terms import ArenaDictionary
@@ -90,9 +90,12 @@ def make_grouping(
     keys: Sequence[int],
     folds: Sequence[Fold],
     *,
-    fresh: bool = False,
+    fresh: int = 0,
 ) -> int:
-    """A GROUP BY operator between two queues: its place.  Rows written are the keys, then a column for each fold."""
+    """A GROUP BY operator between two queues: its place.  Rows written are the keys, then a column for each fold.
+
+    `fresh` says which times of a group its row has: NEWEST, or with SPANS that of its oldest element too.
+    """
     arena = dictionary.arena
     words = arena.words
     operator = arena.take(g.KEY_COLUMNS + len(keys) + g.AGGREGATE_WORDS * len(folds))
@@ -103,8 +106,9 @@ def make_grouping(
     words[operator + g.TABLE] = make_table(arena.base, len(keys), 1)
     words[operator + g.REQUEST_ROOM] = 8
     words[operator + g.REQUEST_PLACE] = arena.take(8 * g.REQUEST_WORDS)
-    words[operator + g.STAMP_SHAPE] = make_shape(arena, [UP, UP])
-    words[operator + g.TIME_SHAPE] = words[operator + g.ID_SHAPE] = make_shape(arena, [UP])
+    words[operator + g.STAMP_SHAPE] = make_shape(arena, [UP, UP], roomy=True)
+    words[operator + g.TIME_SHAPE] = make_shape(arena, [UP], roomy=True)
+    words[operator + g.ID_SHAPE] = make_shape(arena, [UP])
     words[operator + g.TERM_SHAPE] = make_shape(arena, [TERM], terms)
     longest = max([len(keys), 4, *(1 + len(fold.columns) for fold in folds)])
     words[operator + g.SCRATCH] = arena.take(_RESULT_WORDS + longest) + _RESULT_WORDS
@@ -125,10 +129,13 @@ def _place_folds(dictionary: ArenaDictionary, terms: int, operator: int, folds: 
     arena = dictionary.arena
     words = arena.words
     offset = g.GROUP_KEYS + int(words[operator + g.KEYS]) + 2 * len(folds)
-    if words[operator + g.FRESH]:
-        offset += 2 * TREE_WORDS
+    fresh = int(words[operator + g.FRESH])
+    offset += (0, g.STAMP_TREE_WORDS, g.STAMP_TREE_WORDS + g.TIME_TREE_WORDS)[fresh]
     states: dict[tuple[int, int | None, bool, tuple[int, ...]], tuple[int, int]] = {}
-    shapes = {g.MIN: make_shape(arena, [TERM_TEXT], terms), g.SAMPLE: make_shape(arena, [UP, UP, UP])}
+    shapes = {
+        g.MIN: make_shape(arena, [TERM_TEXT], terms, roomy=True),
+        g.SAMPLE: make_shape(arena, [UP, UP, UP], roomy=True),
+    }
     for number, fold in enumerate(folds):
         kind = _kind_of(fold)
         family = _FAMILIES.get(kind, kind)

@@ -14,7 +14,7 @@ What was asked for is told, and the step goes on where it stopped.  `folds.run_g
     word    of the operator                                   word    of an aggregate
     0, 1    queues it reads and writes                        0       what it computes
     2       terms (sorting.py)                                1       column of its argument
-    3       1 if rows carry the times of their group          2       aggregate whose state it reads, maybe itself
+    3       NEWEST, SPANS: times of the group that rows carry 2       aggregate whose state it reads, maybe itself
     4, 5    keys, aggregates                                  3       state, from the first word of a group
     6       table: key to place of group                      4       shape of its tree
     7       phase of the step: rows, values, sending          5       DISTINCT: table of (group, id) to count, or 0
@@ -26,8 +26,8 @@ What was asked for is told, and the step goes on where it stopped.  `folds.run_g
     19      shape that puts terms in order, not their texts   1       next group touched; -1: the last; 0: not touched
     20      words for keys; 32 before, for a result           2       1 if a row was sent and not taken back
     21      a sum, for the mean of two numbers                3–5     its times
-    24 …    columns of the keys, then the aggregates          6 …     keys; values sent; values to send; if rows carry
-                                                                      times, trees of newest and of oldest; states
+    24 …    columns of the keys, then the aggregates          6 …     keys; values sent; values to send; the trees of
+                                                                      newest and of oldest that there are; states
 
     word    of a request: kind, where the id goes, aggregate, two words that depend on the kind
 """
@@ -41,7 +41,6 @@ from cqels.kernels.numbers import add_number, clear_sum, make_sum
 from cqels.kernels.order import (
     HEAD,
     TOTAL,
-    TREE_WORDS,
     change,
     clear_tree,
     following,
@@ -51,6 +50,7 @@ from cqels.kernels.order import (
     make_tree,
     most,
     rank,
+    tree_words,
 )
 from cqels.kernels.results import RESULT_BITS, RESULT_TAG, id_of_result, packed, read_sum
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
@@ -60,6 +60,7 @@ from cqels.kernels.sorting import (
     ASKING,
     BLANK,
     CLASS_NUMBER,
+    DECIMAL,
     DONE,
     DOUBLE,
     FLOAT,
@@ -72,7 +73,7 @@ from cqels.kernels.sorting import (
     sort_key,
 )
 from cqels.kernels.table import find, put, remove
-from cqels.kernels.wide import bits_of, double_of, single_bits_of, single_of
+from cqels.kernels.wide import POWERS, bits_of, double_of, single_bits_of, single_of
 from cqels.model import ids
 
 INPUT, OUTPUT, TERMS, FRESH, KEYS, AGGREGATES, TABLE, PHASE, ROW, RESUME, TOUCHED, LAST = range(12)
@@ -84,13 +85,19 @@ AGGREGATE_WORDS = 8
 ROWS_, COUNT_, COUNT_ROWS, SUM, AVG, MIN, MAX, MEDIAN, SAMPLE, CONCAT = range(10)
 
 GROUP_ROWS, NEXT, SHOWN, SHOWN_STAMPS, GROUP_KEYS = 0, 1, 2, 3, 6
-TREE_BAD, TREE_ODD = TREE_WORDS, TREE_WORDS + 1
-TREE_STATE_WORDS = TREE_WORDS + 2
+STAMP_TREE_WORDS, TIME_TREE_WORDS = tree_words(2), tree_words(1)
+TREE_BAD, TREE_ODD = tree_words(3), tree_words(3) + 1
+TREE_STATE_WORDS = tree_words(3) + 2
 
+NEWEST, SPANS = 1, 2
 WANTED = 2
 REQUEST_WORDS = 5
 NUMBER_WANTED, SUM_WANTED, HALF_WANTED, TEXT_WANTED = 1, 2, 3, 4
 RESULT = -32
+_SMALL, _MOST_DIGITS = (
+    2**31,
+    5,
+)  # ten times the sum of two such numbers of one scale is in a word, tag and scale beside it
 PHASE_ROWS, PHASE_VALUES, PHASE_SENDING = 0, 1, 2
 
 
@@ -120,10 +127,11 @@ def make_group(base, operator, key):
     if group == 0:
         return 0
     copy(base, key, group + GROUP_KEYS, load(base, operator + KEYS))
-    if load(base, operator + FRESH):
-        trees = _trees_at(base, operator, group)
+    fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
+    if fresh != 0:
         make_tree(base, trees, load(base, operator + STAMP_SHAPE))
-        make_tree(base, trees + TREE_WORDS, load(base, operator + TIME_SHAPE))
+    if fresh == SPANS:
+        make_tree(base, trees + STAMP_TREE_WORDS, load(base, operator + TIME_SHAPE))
     for number in range(load(base, operator + AGGREGATES)):
         aggregate = aggregate_at(base, operator, number)
         kind, state = load(base, aggregate + KIND), group + load(base, aggregate + STATE)
@@ -137,10 +145,11 @@ def make_group(base, operator, key):
 
 @kernel
 def _give_group(base, operator, group):
-    if load(base, operator + FRESH):
-        trees = _trees_at(base, operator, group)
+    fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
+    if fresh != 0:
         clear_tree(base, trees)
-        clear_tree(base, trees + TREE_WORDS)
+    if fresh == SPANS:
+        clear_tree(base, trees + STAMP_TREE_WORDS)
     for number in range(load(base, operator + AGGREGATES)):
         aggregate = aggregate_at(base, operator, number)
         kind, state = load(base, aggregate + KIND), group + load(base, aggregate + STATE)
@@ -292,10 +301,11 @@ def _take_rows(base, operator):
             weight = load(base, row + WEIGHT)
             store(base, group + GROUP_ROWS, load(base, group + GROUP_ROWS) + weight)
             touch(base, operator, group)
-            if load(base, operator + FRESH):
-                trees = _trees_at(base, operator, group)
-                if change(base, trees, row + TIME, weight) | change(base, trees + TREE_WORDS, row + OLDEST, weight):
-                    return FULL
+            fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
+            if fresh != 0 and change(base, trees, row + TIME, weight) != DONE:
+                return FULL
+            if fresh == SPANS and change(base, trees + STAMP_TREE_WORDS, row + OLDEST, weight) != DONE:
+                return FULL
             resume = 1
         for number in range(resume - 1, aggregates):
             aggregate = aggregate_at(base, operator, number)
@@ -360,12 +370,31 @@ def _write_sum(base, operator, target, number, kind, state):
 
 
 @kernel
+def _half(one, scale, other, other_scale):
+    """The word of half the sum of two small decimals, or 0."""
+    exact = max(scale, other_scale)
+    if exact > _MOST_DIGITS or abs(one) > _SMALL or abs(other) > _SMALL:
+        return 0
+    total = 5 * (one * POWERS[exact - scale] + other * POWERS[exact - other_scale])
+    digits = exact + 1
+    while digits > 0 and total % 10 == 0:
+        total //= 10
+        digits -= 1
+    return packed(ids.CODE_DECIMAL, total << ids.SCALE_BITS | digits)
+
+
+@kernel
 def _write_half(base, operator, target, number, one, other):
     """Half the sum of two numbers, each step rounded as `divide(add(one, other), 2)` is."""
     terms, pair = load(base, operator + TERMS), load(base, operator + PAIR)
     result = load(base, operator + SCRATCH) + RESULT
-    first_tag, first_bits, _ = register_of(base, terms, one)
-    second_tag, second_bits, _ = register_of(base, terms, other)
+    first_tag, first_bits, first_scale = register_of(base, terms, one)
+    second_tag, second_bits, second_scale = register_of(base, terms, other)
+    if one < 0 and other < 0 and max(first_tag, second_tag) <= DECIMAL:
+        word = _half(first_bits, first_scale, second_bits, second_scale)
+        if word != 0:
+            store(base, target, word)
+            return DONE
     floating = max(first_tag, second_tag) >= FLOAT
     status = add_number(base, terms, pair, one, 1) | add_number(base, terms, pair, other, 1)
     hard = read_sum(base, terms, pair, 0 if floating else 1, result)
@@ -502,10 +531,11 @@ def _stamp(base, operator, group, target):
     store(base, target, NEVER)
     store(base, target + 1, -1)
     store(base, target + 2, ALWAYS)
-    if load(base, operator + FRESH) and load(base, group + GROUP_ROWS) > 0:
-        trees = _trees_at(base, operator, group)
+    fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
+    if fresh != 0 and load(base, group + GROUP_ROWS) > 0:
         copy(base, most(base, trees), target, 2)
-        store(base, target + 2, load(base, least(base, trees + TREE_WORDS)))
+        if fresh == SPANS:
+            store(base, target + 2, load(base, least(base, trees + STAMP_TREE_WORDS)))
 
 
 @kernel

@@ -68,13 +68,14 @@ from cqels.kernels.rows import (
     row_at,
     said,
 )
+from cqels.kernels.star import advance_star, arrive_star
 from cqels.kernels.table import find, put, remove
 from cqels.kernels.told import advance_told, arrive_told, tell
-from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, TOLD, advance, arrive
+from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, arrive
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, FILTER, EXTEND, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(12)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(11)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
 NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
@@ -100,8 +101,7 @@ _STEPS = {
     NEGATION: "negation.negation_step",
     DISTINCT: "distinct.distinct_step",
     UNION: "union.union_step",
-    FILTER: "select.filter_step",
-    EXTEND: "select.extend_step",
+    SELECT: "select.select_step",
     GROUP: "group.group_step",
     RECOMPUTE: "machine.recompute_step",
     CLOSURE: "closure.closure_step",
@@ -186,14 +186,23 @@ def run(base, pipeline, block, steps):
                 if load(base, window) == stream:
                     read = True
                     triples = load(base, element + 4)
+                    first = load(base, block + TRIPLES_AT) + 3 * load(base, element + 3)
+                    if load(base, load(base, window + 1) + STAR) != 0:
+                        if not arrive_star(base, load(base, window + 1), first, triples, time, load(base, element + 1)):
+                            return FULL
+                        continue
                     hints = load(base, load(base, pipeline + HINTS_AT) + place)
                     for triple in range(triples):
                         if hints != 0:
                             expect_leaving(base, load(base, window + 1), hints, AHEAD * triples + triple, 0)
                             expect_leaving(base, load(base, window + 1), hints, NEAR * triples + triple, 1)
-                        at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
                         if not _arrive(
-                            base, load(base, window + 1), at, time, load(base, element + 1), triple == triples - 1
+                            base,
+                            load(base, window + 1),
+                            first + 3 * triple,
+                            time,
+                            load(base, element + 1),
+                            triple == triples - 1,
                         ):
                             return FULL
             if not read:
@@ -213,7 +222,7 @@ def _look_ahead(base, pipeline, block, number, near):
     for place in range(load(base, pipeline + WINDOWS)):
         window = load(base, pipeline + WINDOWS_AT) + 3 * place
         hints = load(base, load(base, pipeline + HINTS_AT) + place)
-        if load(base, window) == stream and hints != 0:
+        if load(base, window) == stream and hints != 0 and load(base, load(base, window + 1) + STAR) == 0:
             for triple in range(load(base, element + 4)):
                 at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
                 expect_triple(base, load(base, window + 1), hints, at, time, own, near)
@@ -312,6 +321,9 @@ def _advance_all(base, pipeline, now):
         left, entered = load(base, window + LEFT), load(base, window + ENTERED)
         if load(base, window + WINDOW_KIND) >= TOLD:
             if not advance_told(base, window, now, closed):
+                return FULL
+        elif load(base, window + STAR) != 0:
+            if not advance_star(base, window, now, closed):
                 return FULL
         elif not advance(base, window, now, closed):
             return FULL

@@ -69,6 +69,11 @@ def call(address, one, two, three):
     return ctypes.CFUNCTYPE(*words)(address)(one, two, three)
 
 
+def shift(base, source, target, words):
+    """Copy many words from one place to another; the two may overlap."""
+    ctypes.memmove(base + 8 * target, base + 8 * source, 8 * words)
+
+
 @lowered(load)
 def _load(builder, base, place):
     return builder.load(_pointer(builder, base, place))
@@ -87,6 +92,16 @@ def _fetch(builder, base, place) -> None:
         "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     )
     builder.call(prefetch, [pointer, number(1), number(3), number(1)])  # to write, to keep, data
+
+
+@lowered(shift)
+def _shift(builder, base, source, target, words) -> None:
+    byte = ir.IntType(8).as_pointer()
+    one = builder.bitcast(_pointer(builder, base, target), byte)
+    other = builder.bitcast(_pointer(builder, base, source), byte)
+    kinds = [byte, byte, WORD, ir.IntType(1)]
+    move = builder.module.declare_intrinsic("llvm.memmove", kinds[:3], ir.FunctionType(ir.VoidType(), kinds))
+    builder.call(move, [one, other, builder.shl(words, WORD(3)), ir.IntType(1)(0)])
 
 
 @lowered(call)

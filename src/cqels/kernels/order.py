@@ -9,14 +9,16 @@ before it came) and goes when it is 0.  All trees of one *shape* share how their
     2      place of the terms (sorting.py)     2      all counts together
     3      fields; 0: the words as they are    3      levels above the leaves
     4 …    path: node and child, from the root 4      entries
-    52 …   the fields                          5      words of the root, while it is the only leaf
+    51     1 if trees have room for a leaf     5      words of the root, while it is the only leaf
+    52 …   the fields                          6 …    the room for a leaf of one entry, if the shape has it
 
     word   of a node                           entry of a leaf: key, count
     0      entries                             entry of an inner node: least key below, child, all counts below
     1, 2   leaf before and behind, or 0
 
 The least keys are exact, so no tree refers to a term that is gone from it.  A leaf that is alone grows from eight
-words, so that a small group is cheap.  A node that is nearly empty is joined with a neighbour.
+words, and may be in the tree itself while it has one entry, so that a small group is cheap.  A node that is nearly empty
+is joined with a neighbour.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, give, load, store, take
+from cqels.kernels.memory import Arena, give, load, shift, store, take
 from cqels.kernels.sorting import ASK, ASKING, DONE, FULL, compare_terms, compare_texts
 
-KEY_WORDS, NODE_WORDS, TERMS, FIELDS, PATH, FIRST_FIELD = 0, 1, 2, 3, 4, 52
+KEY_WORDS, NODE_WORDS, TERMS, FIELDS, PATH, ROOMY, FIRST_FIELD = 0, 1, 2, 3, 4, 51, 52
 SHAPE, ROOT, TOTAL, LEVELS, ENTRIES, ROOT_WORDS = range(6)
 TREE_WORDS = 6
 COUNT, BEFORE, BEHIND, HEAD = 0, 1, 2, 3
@@ -39,24 +41,29 @@ _LEAST_NODE, _LEAST_ENTRIES = 64, 14
 _FIRST_LEAF = 8
 
 
-def make_shape(arena: Arena, fields: Sequence[int], terms: int = 0) -> int:
-    """A shape of keys with these fields; if all are UP, keys compare as words do."""
+def make_shape(arena: Arena, fields: Sequence[int], terms: int = 0, *, roomy: bool = False) -> int:
+    """A shape of keys with these fields; if all are UP, keys compare as words do. `roomy`: see `tree_words`."""
     words = sum(FIELD_WORDS[field] for field in fields)
     shape = arena.take(FIRST_FIELD + len(fields))
     node = _LEAST_NODE
     while (node - HEAD) // (words + 2) < _LEAST_ENTRIES:
         node *= 2
     arena.words[shape + KEY_WORDS], arena.words[shape + NODE_WORDS] = words, node
-    arena.words[shape + TERMS] = terms
+    arena.words[shape + TERMS], arena.words[shape + ROOMY] = terms, roomy
     if any(field != UP for field in fields):
         arena.words[shape + FIELDS] = len(fields)
         arena.words[shape + FIRST_FIELD : shape + FIRST_FIELD + len(fields)] = fields
     return shape
 
 
+def tree_words(key_words: int) -> int:
+    """The words of a tree that has room for a leaf of one entry."""
+    return TREE_WORDS + HEAD + key_words + 1
+
+
 @kernel
 def make_tree(base, tree, shape):
-    """Make six words at a place an empty tree."""
+    """Make six words at a place an empty tree; those behind are left as they are."""
     for word in range(TREE_WORDS):
         store(base, tree + word, 0)
     store(base, tree + SHAPE, shape)
@@ -165,7 +172,8 @@ def _raise(base, tree):
             return False
         for word in range(HEAD + load(base, root + COUNT) * (words + 1)):
             store(base, larger + word, load(base, root + word))
-        give(base, root, now)
+        if root != tree + TREE_WORDS:
+            give(base, root, now)
         store(base, tree + ROOT, larger)
         store(base, tree + ROOT_WORDS, wider)
         # one doubling need not be enough for a long key
@@ -226,16 +234,15 @@ def _split(base, shape, parent, number, level):
 def _make_room(base, node, position, stride):
     count = load(base, node + COUNT)
     first = node + HEAD + position * stride
-    for word in range(node + HEAD + count * stride - 1, first - 1, -1):
-        store(base, word + stride, load(base, word))
+    shift(base, first, first + stride, node + HEAD + count * stride - first)
     store(base, node + COUNT, count + 1)
 
 
 @kernel
 def _take_out(base, node, position, stride):
     count = load(base, node + COUNT) - 1
-    for word in range(node + HEAD + position * stride, node + HEAD + count * stride):
-        store(base, word, load(base, word + stride))
+    first = node + HEAD + position * stride
+    shift(base, first + stride, first, (count - position) * stride)
     store(base, node + COUNT, count)
 
 
@@ -326,7 +333,29 @@ def change(base, tree, key, weight):
     """Add to the count of the key at a place: DONE; ASKING, and the tree is as before; FULL."""
     shape = load(base, tree + SHAPE)
     words = load(base, shape + KEY_WORDS)
-    if load(base, tree + ROOT) == 0:
+    root = load(base, tree + ROOT)
+    if root == tree + TREE_WORDS and _has_only(base, root, key, words):
+        count = load(base, tree + TOTAL) + weight
+        store(base, tree + TOTAL, count)
+        store(base, root + HEAD + words, count)
+        if count == 0:
+            store(base, tree + ROOT, 0)
+            store(base, tree + ENTRIES, 0)
+        return DONE
+    if root == 0 and load(base, shape + ROOMY) != 0:
+        root = tree + TREE_WORDS
+        store(base, tree + ROOT, root)
+        store(base, tree + TOTAL, weight)
+        store(base, tree + ENTRIES, 1)
+        store(base, tree + ROOT_WORDS, HEAD + words + 1)
+        store(base, root + COUNT, 1)
+        store(base, root + BEFORE, 0)
+        store(base, root + BEHIND, 0)
+        for word in range(words):
+            store(base, root + HEAD + word, load(base, key + word))
+        store(base, root + HEAD + words, weight)
+        return DONE
+    if root == 0:
         root = take(base, max(_FIRST_LEAF, HEAD + words + 1))
         if root == 0:
             return FULL
@@ -380,10 +409,19 @@ def change(base, tree, key, weight):
 
 
 @kernel
+def _has_only(base, leaf, key, words):
+    """Whether the only key of a leaf is that at a place."""
+    for word in range(words):
+        if load(base, leaf + HEAD + word) != load(base, key + word):
+            return False
+    return True
+
+
+@kernel
 def clear_tree(base, tree):
     """Remove everything and hand the nodes back."""
     shape, node = load(base, tree + SHAPE), load(base, tree + ROOT)
-    if node != 0:
+    if node != 0 and node != tree + TREE_WORDS:
         words, size, level = load(base, shape + KEY_WORDS), load(base, shape + NODE_WORDS), load(base, tree + LEVELS)
         if level == 0:
             give(base, node, load(base, tree + ROOT_WORDS))

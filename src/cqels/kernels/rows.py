@@ -26,7 +26,7 @@ row with weight -1 has the very stamps of the row it undoes.
 from __future__ import annotations
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.memory import Arena, copy, give, load, store, take
 
 WEIGHT, TIME, NUMBER, OLDEST, COLUMNS = 0, 1, 2, 3, 4
 DONE, NEED_CALL, FULL = 0, 1, 2
@@ -62,6 +62,14 @@ def make_queue(base, columns):
     store(base, queue + WIDTH, width)
     store(base, queue + DATA, rows)
     return queue
+
+
+def widen(arena: Arena, queue: int) -> None:
+    """Give the rows of an empty queue one more column."""
+    words = arena.words
+    width, room, rows = (int(words[queue + word]) for word in (WIDTH, ROOM, DATA))
+    give(arena.base, rows, room * width)
+    words[queue + WIDTH], words[queue + DATA] = width + 1, arena.take(room * (width + 1))
 
 
 @kernel

@@ -38,6 +38,14 @@ def make_table(base, key_words, value_words):
 
 
 @kernel
+def drop_table(base, table):
+    """Give a table's memory back."""
+    width = 1 + load(base, table + KEY_WORDS) + load(base, table + VALUE_WORDS)
+    give(base, load(base, table + SLOTS), load(base, table + ROOM) * width)
+    give(base, table, TABLE_WORDS)
+
+
+@kernel
 def hash_words(base, place, words):
     """A hash of some words, never 0."""
     mixed = -7046029254386353131

@@ -16,6 +16,7 @@ LEAST = -(2**63)
 POWERS = np.array([10**power for power in range(19)], np.int64)
 """The powers of ten that fit in a word."""
 _HALF = 0xFFFF_FFFF
+_WORDS = 2.0**64
 
 
 def _of(build):
@@ -161,6 +162,15 @@ def divide_wide(low, high, by):
     """A magnitude of 128 bits divided by an unsigned word, not 0: the quotient's two words and the remainder."""
     if high == 0:
         return quotient(low, by), 0, remainder(low, by)
+    if 0 < high < 1 << 45 and high << 16 <= by < 1 << 62:
+        # The quotient is below 2^49, so that the one of doubles is at most one off, and the low words tell the rest.
+        found = int((float(high) * _WORDS + 2.0 * float(shift_down(low, 1))) / float(by))
+        rest = low - found * by
+        if rest < 0:
+            return found - 1, 0, rest + by
+        if rest >= by:
+            return found + 1, 0, rest - by
+        return found, 0, rest
     over = quotient(high, by)
     rest = high - over * by
     # what follows is Knuth's algorithm D with digits of 32 bits: `rest` and `low`, two words, by one word

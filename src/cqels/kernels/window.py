@@ -16,6 +16,7 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     9      elements in the window, for ELEMENTS
     10     finder of the newest entry of each triple that is in the window
     11     list of patterns, 12 their number: a triple that none of them matches need not be kept; 0 keeps all
+    13     its star (star.py), or 0
 
     word   of an entry of the ring
     0–2    subject, predicate, object
@@ -37,8 +38,8 @@ from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TI
 
 NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS, TOLD, TOLD_SLIDE = range(8)
 FRESH, EVENTS, OWN_TIME = 1, 2, 4
-KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, FINDER, PATTERNS, PATTERN_COUNT = range(13)
-WINDOW_WORDS = 13
+KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, FINDER, PATTERNS, PATTERN_COUNT, STAR = range(14)
+WINDOW_WORDS = 14
 ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_FLAGS = 6, 3, 4, 5
 LAST_ONE, RENEWED = 1, 2
 PATTERN_WORDS = 9
@@ -89,7 +90,9 @@ def arrive(base, window, triple, time, number, last):
     if kind < TRIPLES and load(base, window + PATTERN_COUNT) > 0:  # a window that counts has to count them all
         if not is_wanted(base, window, triple):
             return True
-    if load(base, window + COME) - load(base, window + LEFT) == load(base, window + ROOM) and not _grow(base, window):
+    if load(base, window + COME) - load(base, window + LEFT) == load(base, window + ROOM) and not grow_ring(
+        base, window
+    ):
         return False
     come = load(base, window + COME)
     entry = entry_of(base, window, come)
@@ -108,19 +111,11 @@ def advance(base, window, now, closed):
     `now` is the tick's time, `closed` the last boundary that has closed (NEVER for none). False if the arena is full.
     """
     kind, width = load(base, window + KIND), load(base, window + WIDTH)
-    last_in = closed if kind == SLIDE else now
-    if kind == NOW:
-        first_in = now
-    elif kind == RANGE:
-        first_in = now - width
-    elif kind == SLIDE:
-        first_in = NEVER if closed == NEVER else closed - width + 1
-    else:
-        first_in = NEVER
+    first_in, last_in = limits_of(base, window, now, closed)
     while load(base, window + LEFT) < load(base, window + ENTERED):
         if load(base, entry_of(base, window, load(base, window + LEFT)) + ENTRY_TIME) >= first_in:
             break
-        if not _leave(base, window):
+        if not leave_entry(base, window):
             return False
     while load(base, window + ENTERED) < load(base, window + COME):
         entry = entry_of(base, window, load(base, window + ENTERED))
@@ -131,16 +126,27 @@ def advance(base, window, now, closed):
             store(base, window + ENTERED, load(base, window + ENTERED) + 1)
             store(base, window + LEFT, load(base, window + ENTERED))
             continue
-        if not _enter(base, window, entry):
+        if not enter_entry(base, window, entry):
             return False
         if kind == TRIPLES and load(base, window + ENTERED) - load(base, window + LEFT) > width:
-            if not _leave(base, window):
+            if not leave_entry(base, window):
                 return False
         elif kind == ELEMENTS and load(base, entry + ENTRY_FLAGS) & LAST_ONE:
             store(base, window + HELD, load(base, window + HELD) + 1)
             if load(base, window + HELD) > width and not _leave_element(base, window):
                 return False
     return True
+
+
+@kernel
+def limits_of(base, window, now, closed):
+    """The times of the first and the last that belong to the window, as far as times tell."""
+    kind, width = load(base, window + KIND), load(base, window + WIDTH)
+    if kind == SLIDE:
+        return NEVER if closed == NEVER else closed - width + 1, closed
+    if kind == RANGE:
+        return now - width, now
+    return now if kind == NOW else NEVER, now
 
 
 @kernel
@@ -170,7 +176,8 @@ def entry_of(base, window, number):
 
 
 @kernel
-def _grow(base, window):
+def grow_ring(base, window):
+    """Room for twice as many entries: False if the arena is full."""
     room = load(base, window + ROOM)
     ring = take(base, 2 * room * ENTRY_WORDS)
     if ring == 0:
@@ -186,7 +193,8 @@ def _grow(base, window):
 
 
 @kernel
-def _enter(base, window, entry):
+def enter_entry(base, window, entry):
+    """Let the next entry of the ring enter: False if the arena is full."""
     time, number = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
     flags, entered = load(base, window + FLAGS), load(base, window + ENTERED)
     store(base, window + ENTERED, entered + 1)
@@ -224,7 +232,8 @@ def _find(base, window, triple, mark):
 
 
 @kernel
-def _leave(base, window):
+def leave_entry(base, window):
+    """Let the oldest entry leave: False if the arena is full."""
     number = load(base, window + LEFT)
     entry = entry_of(base, window, number)
     store(base, window + LEFT, number + 1)
@@ -240,7 +249,7 @@ def _leave_element(base, window):
     store(base, window + HELD, load(base, window + HELD) - 1)
     while True:
         last = load(base, entry_of(base, window, load(base, window + LEFT)) + ENTRY_FLAGS) & LAST_ONE
-        if not _leave(base, window):
+        if not leave_entry(base, window):
             return False
         if last != 0:
             return True
@@ -252,13 +261,19 @@ def put_change(base, window, triple, weight, time, number):
     row = add_row(base, load(base, window + QUEUE))
     if row == 0:
         return False
-    store(base, row + WEIGHT, weight)
+    put_stamps(base, window, row, weight, time, number)
+    copy(base, triple, row + COLUMNS, 3)
+    return True
+
+
+@kernel
+def put_stamps(base, window, row, weight, time, number):
+    """Give a row its weight and the stamps of an element, if they matter to the query."""
     fresh = load(base, window + FLAGS) & FRESH
+    store(base, row + WEIGHT, weight)
     store(base, row + TIME, time if fresh else NEVER)
     store(base, row + NUMBER, number if fresh else -1)
     store(base, row + OLDEST, time if fresh else ALWAYS)
-    copy(base, triple, row + COLUMNS, 3)
-    return True
 
 
 @kernel

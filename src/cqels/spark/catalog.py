@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from cqels.engine.reading import has_timed_lines
 from cqels.io import StreamDeclaration
-from cqels.io.files import extension_of, files_of
+from cqels.io.files import files_of, is_compressed
 from cqels.io.read import check_file
 from cqels.model.errors import CqelsError, DataError, Source
 
@@ -189,5 +189,5 @@ def _listed(declaration: StreamDeclaration, path: Path) -> Listed:
     found = path.stat()
     if found.st_size >= 1 << BYTE_BITS:
         raise DataError("a file is larger than a terabyte", source=Source("", str(path)), hint="cut it")
-    plain = path.suffix.lower().lstrip(".") == extension_of(path)
-    return Listed(str(path), found.st_size, found.st_mtime_ns, plain and has_timed_lines(declaration, path))
+    lines = not is_compressed(path) and has_timed_lines(declaration, path)
+    return Listed(str(path), found.st_size, found.st_mtime_ns, lines)

@@ -28,14 +28,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
 from cqels.engine.batch import Batch
-from cqels.engine.reading import file_batches, line_batches
+from cqels.engine.reading import file_batches, has_timed_records, line_batches, record_batches
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.files import reading
 from cqels.io.lifting import Template, read_template
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.spark import ahead
 from cqels.spark.catalog import Catalog, Place, Stretch
-from cqels.spark.pace import Pace, seek_line
+from cqels.spark.pace import Pace, Times, seek_line
 from cqels.spark.packing import Packer, Row, new_terms, table
 from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS
 from cqels.spark.wanted import Wanted
@@ -152,16 +152,16 @@ class Settings:
     def pace(self) -> Pace | None:
         if self.speed is None:
             return None
-        return Pace(self.speed, {number: declaration.unit for number, declaration, _, _ in self.streams})
+        return Pace(self.speed, {number: Times(each.unit, template) for number, each, _, template in self.streams})
 
     def check(self, catalog: Catalog) -> None:
         """Refuse what cannot be read at the pace of its times."""
         if self.speed is None:
             return
-        for files in catalog.files.values():
-            for file in files:
-                if not file.lines:
-                    hint = "timed N-Triples, one element to a line and not compressed, can be"
+        for number, declaration, _, _ in self.streams:
+            for file in catalog.files[number]:
+                if not file.lines and not has_timed_records(declaration, Path(file.path)):
+                    hint = "timed N-Triples and CSV can be, one element to a line or record, and not compressed"
                     source = Source("", file.path)
                     raise DataError("the file cannot be replayed at the pace of its times", source=source, hint=hint)
 
@@ -423,7 +423,7 @@ class _Worker:
         path = Path(stretch.file.path)
         stream, intake = self.packer.stream, self.packer.intake
         if not stretch.file.lines:
-            yield from file_batches(self._declaration, path, self._template, stream, intake, reject)
+            yield from self._whole_or_part(stretch, reject)
             return
         with reading(path), path.open("rb") as file:
             begin = seek_line(file, stretch.start)
@@ -435,6 +435,28 @@ class _Worker:
             size = max(0, stretch.end - begin)
             found = line_batches(self._declaration, path, file, stream, intake, malformed, start=begin, size=size)
             yield from found
+
+    def _whole_or_part(self, stretch: Stretch, reject: Any) -> Iterator[Batch]:
+        """Of a file that has no lines to be cut between; only a pace cuts it, between two records."""
+        path = Path(stretch.file.path)
+        stream, intake = self.packer.stream, self.packer.intake
+        if (stretch.start, stretch.end) == (0, stretch.file.size):
+            yield from file_batches(self._declaration, path, self._template, stream, intake, reject)
+            return
+        assert self._template is not None
+        with reading(path), path.open("rb") as file:
+            yield from record_batches(
+                self._declaration,
+                path,
+                self._template,
+                file,
+                stream,
+                intake,
+                reject,
+                start=stretch.start,
+                end=stretch.end,
+                lines_before=lambda byte: self._lines_before(path, byte),
+            )
 
     def _lines_before(self, path: Path, byte: int) -> int:
         """The lines of a file that end before a byte, counted on from where it was counted last."""

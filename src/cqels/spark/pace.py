@@ -1,20 +1,24 @@
-"""Replay at the pace of the data: which bytes of a file are due at a time. Files have lines that end with their times.
+"""Replay at the pace of the data: which bytes of a file are due at a time.
 
-A file's times should not decrease.  Where they do, an element may come with a later one before it, never earlier than
-its own time asks for by more than that.
+Files have lines that end with their times, or are CSV with a column of them.  A file's times should not decrease.
+Where they do, an element may come with a later one before it, never earlier than its own time asks for by more than
+that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
 from typing import IO
 
 from cqels.io.files import reading
+from cqels.io.lifting import Template, delimiter_of
 from cqels.io.ntriples import parse_timed_line
-from cqels.spark.catalog import Catalog, Place
+from cqels.io.records import csv_header, csv_records
+from cqels.spark.catalog import Catalog, Place, Stretch
 
 _NEAR = 1 << 16
 """Bytes within which lines are looked at one by one."""
@@ -26,10 +30,10 @@ class Pace:
     The first micro-batch has the elements of the first time alone: it may take long, and nothing is to wait behind it.
     """
 
-    def __init__(self, speed: float, units: dict[int, str]) -> None:
-        """The units in which each stream counts its times."""
+    def __init__(self, speed: float, times: dict[int, Times]) -> None:
+        """How the times of each stream are found."""
         self._speed = speed
-        self._units = units
+        self._times = times
         self._first: int | None = None
         self._started: int | None = None
         self._next: int | None = None
@@ -51,28 +55,54 @@ class Pace:
         return due
 
     def _earliest(self, catalog: Catalog, start: dict[int, Place]) -> int | None:
-        times = (next(self._times(catalog, stream, place), None) for stream, place in start.items())
+        times = (next(self._from(catalog, stream, place), None) for stream, place in start.items())
         return min((found for found in times if found is not None), default=None)
 
-    def _times(self, catalog: Catalog, stream: int, start: Place) -> Iterator[int]:
+    def _from(self, catalog: Catalog, stream: int, start: Place) -> Iterator[int]:
         for each in catalog.between(stream, start, (len(catalog.files[stream]), 0)):
-            with reading(Path(each.file.path)), open(each.file.path, "rb") as file:
-                yield from (found for _, found in timed_lines(file, each.start, each.end, self._units[stream]))
+            yield from self._times[stream].all(each)
 
     def _due(self, catalog: Catalog, stream: int, start: Place, end: Place, reached: int) -> Place:
         for each in catalog.between(stream, start, end):
-            with reading(Path(each.file.path)), open(each.file.path, "rb") as file:
-                byte = first_after(file, each.start, each.end, reached, self._units[stream])
+            byte = self._times[stream].first_after(each, reached)
             if byte < each.end:
                 return each.number, byte
         return end
 
 
-def first_after(file: IO[bytes], start: int, end: int, limit: int, unit: str) -> int:
-    """The byte at which the first line between two bytes begins that is later than `limit`, or the end.
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Finds the times in the files of a stream: integers count `unit`, a `template` names their column in CSV."""
 
-    Lines that are malformed or have no time go with the one before them.
-    """
+    unit: str
+    template: Template | None = None
+
+    def all(self, each: Stretch) -> Iterator[int]:
+        """The times of what begins in a stretch, in its order."""
+        with reading(Path(each.file.path)), open(each.file.path, "rb") as file:
+            if each.file.lines:
+                found = timed_lines(file, each.start, each.end, self.unit)
+            else:
+                found = self._records(file, each)
+            yield from (time for _, time in found)
+
+    def first_after(self, each: Stretch, limit: int) -> int:
+        """The byte at which the first line or record of a stretch begins that is later than `limit`, or its end.
+
+        Those that are malformed or have no time go with the one before them.
+        """
+        with reading(Path(each.file.path)), open(each.file.path, "rb") as file:
+            if each.file.lines:
+                return first_after(file, each.start, each.end, limit, self.unit)
+            return next((at for at, time in self._records(file, each) if time > limit), each.end)
+
+    def _records(self, file: IO[bytes], each: Stretch) -> Iterator[tuple[int, int]]:
+        assert self.template is not None
+        return timed_records(file, each.start, each.end, self.template, Path(each.file.path), self.unit)
+
+
+def first_after(file: IO[bytes], start: int, end: int, limit: int, unit: str) -> int:
+    """The byte at which the first line between two bytes begins that is later than `limit`, or the end."""
     low, high = start, end
     while high - low > _NEAR:
         middle = (low + high) // 2
@@ -91,6 +121,27 @@ def timed_lines(file: IO[bytes], start: int, end: int, unit: str) -> Iterator[tu
             found = parse_timed_line(line.decode("utf-8", "surrogateescape"), unit)
             if found is not None:
                 yield at, found[0]
+
+
+def timed_records(
+    file: IO[bytes], start: int, end: int, template: Template, path: Path, unit: str
+) -> Iterator[tuple[int, int]]:
+    """Where the records of CSV between two bytes begin, and their times; the first byte is where one does, or the file.
+
+    A record may have several lines, so they are taken from the first one on.  The header is a part of the first.
+    """
+    delimiter = delimiter_of(template, path)
+    header, behind = csv_header(file, delimiter)
+    at = start
+    file.seek(max(start, behind))
+    lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") for line in iter(file.readline, b""))
+    for _, _, record in csv_records(lines, template.columns, delimiter=delimiter, place=str(path), header=header):
+        if at >= end:
+            return
+        if not isinstance(record, str):
+            with suppress(ValueError):
+                yield at, template.time(record, unit)
+        at = file.tell()
 
 
 def _lines(file: IO[bytes], start: int, end: int) -> Iterable[tuple[int, bytes]]:

@@ -18,41 +18,44 @@ CHUNK = 50_000
 HOURS = np.array([39, 28, 21, 15, 11, 9, 20, 36, 45, 46, 44, 45, 48, 48, 50, 48, 41, 50, 60, 62, 59, 58, 56, 49], float)
 """Trips of each hour of a day, to scale."""
 
-PLACES = np.array(
-    [
-        # longitude, latitude, trips to scale, kilometres around it
-        (-73.9857, 40.7577, 10.0, 0.5),  # Times Square
-        (-73.9772, 40.7527, 8.0, 0.4),  # Grand Central
-        (-73.9934, 40.7506, 8.0, 0.3),  # Penn Station
-        (-73.9903, 40.7359, 5.0, 0.6),  # Union Square
-        (-73.9819, 40.7681, 5.0, 0.4),  # Columbus Circle
-        (-73.9654, 40.7829, 4.0, 0.9),  # Upper East Side
-        (-73.9787, 40.7870, 4.0, 0.9),  # Upper West Side
-        (-73.9967, 40.7423, 4.0, 0.6),  # Chelsea
-        (-74.0027, 40.7336, 4.0, 0.5),  # Greenwich Village
-        (-73.9871, 40.7233, 3.0, 0.6),  # East Village
-        (-74.0088, 40.7075, 3.0, 0.5),  # Wall Street
-        (-73.9690, 40.7614, 4.0, 0.4),  # 59th Street
-        (-74.0060, 40.7411, 3.0, 0.3),  # Meatpacking District
-        (-73.9822, 40.7736, 2.0, 0.3),  # Lincoln Center
-        (-73.8740, 40.7740, 3.0, 0.3),  # LaGuardia
-        (-73.7822, 40.6441, 2.0, 0.4),  # Kennedy
-        (-73.9571, 40.7139, 1.5, 0.8),  # Williamsburg
-        (-73.9445, 40.8116, 1.0, 1.0),  # Harlem
-        (-73.9857, 40.6895, 1.0, 1.0),  # Brooklyn
-        (-73.9400, 40.7500, 4.0, 9.0),  # anywhere else
-    ]
+_PLACES = (
+    # longitude, latitude, trips to scale, kilometres around it
+    ("Times Square", -73.9857, 40.7577, 10.0, 0.5),
+    ("Grand Central", -73.9772, 40.7527, 8.0, 0.4),
+    ("Penn Station", -73.9934, 40.7506, 8.0, 0.3),
+    ("Union Square", -73.9903, 40.7359, 5.0, 0.6),
+    ("Columbus Circle", -73.9819, 40.7681, 5.0, 0.4),
+    ("Upper East Side", -73.9654, 40.7829, 4.0, 0.9),
+    ("Upper West Side", -73.9787, 40.7870, 4.0, 0.9),
+    ("Chelsea", -73.9967, 40.7423, 4.0, 0.6),
+    ("Greenwich Village", -74.0027, 40.7336, 4.0, 0.5),
+    ("East Village", -73.9871, 40.7233, 3.0, 0.6),
+    ("Wall Street", -74.0088, 40.7075, 3.0, 0.5),
+    ("59th Street", -73.9690, 40.7614, 4.0, 0.4),
+    ("Meatpacking District", -74.0060, 40.7411, 3.0, 0.3),
+    ("Lincoln Center", -73.9822, 40.7736, 2.0, 0.3),
+    ("LaGuardia", -73.8740, 40.7740, 3.0, 0.3),
+    ("Kennedy", -73.7822, 40.6441, 2.0, 0.4),
+    ("Williamsburg", -73.9571, 40.7139, 1.5, 0.8),
+    ("Harlem", -73.9445, 40.8116, 1.0, 1.0),
+    ("Brooklyn", -73.9857, 40.6895, 1.0, 1.0),
+    ("anywhere else", -73.9400, 40.7500, 4.0, 9.0),
 )
+NAMES = tuple(name for name, *_ in _PLACES)
+PLACES = np.array([numbers for _, *numbers in _PLACES])
 KILOMETRE_EAST, KILOMETRE_NORTH = 0.011972, 0.008983112
 """Degrees."""
 ZERO, BACKWARDS, NEGATIVE, FAR = 0.015, 0.005, 0.005, 0.005
 """How many of the lines have zero coordinates, a drop-off before the pickup, a fare below nothing, an end far away."""
 
 
-def trips(count: int, taxis: int, hours: int, places: int, seed: int) -> Iterator[str]:
-    """The lines of trips between the first of the places, in the order of drop-offs. A taxi has one trip at a time."""
+def trips(count: int, taxis: int, hours: int, places: int, seed: int, *, first: int = 0) -> Iterator[str]:
+    """The lines of trips between the first of the places, in the order of drop-offs. A taxi has one trip at a time.
+
+    `first` is the hour of the day in which the first ones begin.
+    """
     random = np.random.default_rng(seed)
-    taxi, pickup, room = _schedule(random, count, taxis, hours)
+    taxi, pickup, room = _schedule(random, count, taxis, hours, first)
     east, north = _ends(random, count, PLACES[:places])
     to_east, to_north = _ends(random, count, PLACES[:places])
     across = np.hypot((to_east - east) / KILOMETRE_EAST, (to_north - north) / KILOMETRE_NORTH)
@@ -96,7 +99,7 @@ def trips(count: int, taxis: int, hours: int, places: int, seed: int) -> Iterato
 
 
 def _schedule(
-    random: np.random.Generator, count: int, taxis: int, hours: int
+    random: np.random.Generator, count: int, taxis: int, hours: int, first: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """The taxi and the second of each pickup, and the seconds until the next pickup of the same taxi.
 
@@ -107,8 +110,8 @@ def _schedule(
     breaks = random.random((taxis, each)) < 0.12
     gaps = np.cumsum(random.exponential(np.where(breaks, 15, 1)) + 0.5, axis=1)
     at = np.sort((gaps / gaps[:, -1:] + random.random((taxis, 1))) % 1, axis=1)
-    bent = np.concatenate(([0], np.cumsum(np.resize(HOURS, hours))))
-    seconds = np.interp(at * bent[-1], bent, np.arange(hours + 1)) * 3600
+    bent = np.concatenate(([0], np.cumsum(np.resize(np.roll(HOURS, -first), hours))))
+    seconds = np.interp(at * bent[-1], bent, first + np.arange(hours + 1)) * 3600
     after = np.concatenate((seconds[:, 1:], seconds[:, -1:] + DAY), axis=1)
     kept = np.sort(random.permutation(taxis * each)[:count])
     pickup = seconds.ravel()[kept].astype(np.int64)
