@@ -4,8 +4,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
+# How much `make report` measures: small sizes and a few triples and queries show that it works.
+REPORT ?= bench-report
+TAXI ?= paper
+SIZE ?= medium
+TRIPLES ?= 10000000
+QUERIES ?= 1024
+BASELINE ?= 5
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench rewrite clean
+.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench report rewrite clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +60,22 @@ chaos: setup  ## kill the processes of a job on Spark, 20 times each kind, and c
 bench: setup  ## the bars of the engine, and the experiments of the JWS paper (many minutes)
 	$(BIN)/python bench/bars.py
 	$(BIN)/python bench/jws.py
+
+MEASURE = $(BIN)/cqels bench run --data $(REPORT)/data --no-answers --out $(REPORT)
+PARTS = taxi taxi-together taxi-60m taxi-120m taxi-240m taxi-spark single varying many social sensors city
+
+report: setup  ## every scenario beside what was published, into docs/benchmarks.md (half an hour or more)
+	$(MEASURE)/taxi taxi --size $(TAXI) --baseline $(BASELINE)
+	$(MEASURE)/taxi-together taxi --size $(TAXI) --together --baseline $(BASELINE)
+	for window in 60m 120m 240m; do \
+	  $(MEASURE)/taxi-$$window taxi --size $(TAXI) --together --constant window=$$window || exit; done
+	$(MEASURE)/taxi-spark taxi --size $(TAXI) --together --engine spark
+	$(MEASURE)/single conference --experiment single --size $(SIZE)
+	$(MEASURE)/varying conference --experiment varying --size $(SIZE) --most $(TRIPLES)
+	$(MEASURE)/many conference --experiment many --size $(SIZE) --most $(QUERIES)
+	for scenario in social sensors city; do \
+	  $(MEASURE)/$$scenario $$scenario --size $(SIZE) --baseline $(BASELINE) || exit; done
+	$(BIN)/cqels bench report $(PARTS:%=$(REPORT)/%) --into docs/benchmarks.md
 
 rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
 	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py

@@ -40,6 +40,8 @@ from tokenizer import lines_of, with_pyoxigraph_and_dict, with_tokenizer_in_bloc
 import cqels
 from cqels.engine.batch import Batch
 from cqels.kernels.buffers import AHEAD
+from cqels.model.errors import CqelsError
+from cqels.scenarios.pages import between
 
 MARKS = "<!-- bars: written by bench/bars.py -->", "<!-- end of bars -->"
 
@@ -352,12 +354,10 @@ def page(bars: list[Bar]) -> str:
 
 def write(bars: list[Bar], path: Path, marks: tuple[str, str] = MARKS) -> None:
     """Put the table between the marks of a page."""
-    text = path.read_text()
-    begin, rest = text.partition(marks[0])[::2]
-    end = rest.partition(marks[1])[2]
-    if not rest or marks[1] not in rest:
-        raise SystemExit(f"error: {path} has no place for the table\n  = hint: put {marks[0]} and {marks[1]} there")
-    path.write_text(f"{begin}{marks[0]}\n{page(bars)}\n{marks[1]}{end}")
+    try:
+        path.write_text(between(path.read_text(), marks, page(bars)))
+    except CqelsError as error:
+        raise SystemExit(f"error: {path}: {error}") from None
     CONSOLE.print(f"wrote {path}")
 
 

@@ -2,7 +2,7 @@
 
     python bench/spark.py                       # all, some minutes
     python bench/spark.py throughput --triples 8000000
-    python bench/spark.py batch state recovery
+    python bench/spark.py batch state
     python bench/spark.py --write docs/benchmarks.md
 
 Both run in turn in one process on the same files, in wall time: trust the ratios, and only on a machine that has two
@@ -19,21 +19,19 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from bars import Bar, shown, write
 from measure import CONSOLE, per_second, progress
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-import cqels
-from cqels.engine.merge import merged
-from cqels.engine.replay import batches
-from cqels.io import Rejected, StreamSettings, parse_declaration
+from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
-from cqels.spark import App, start, stop
+from cqels.scenarios.measured import embedded, micro_batches, on_spark
+from cqels.scenarios.scenario import Data
+from cqels.spark import start, stop
 from cqels.spark.files import file_rows
-from cqels.spark.metrics import Metrics
 from cqels.spark.rows import SENT_COLUMNS
 from cqels.spark.wanted import wanted
 
@@ -50,24 +48,14 @@ QUERIES = {
     + """SELECT ?room (AVG(?v) AS ?mean) (COUNT(*) AS ?n) WHERE {
       STREAM :obs [RANGE 10s SLIDE 1s] { ?s :value ?v } ?s :in ?room } GROUP BY ?room""",
 }
-WARM = 0.2
-"""The part of a run before micro-batches have come to their size."""
 Bars = Iterator[Bar]
-
-
-class Mark(NamedTuple):
-    """A micro-batch has been delivered: when, and how many elements and results there were by then."""
-
-    time: float
-    elements: int
-    results: int
 
 
 # ---------------------------------------------------------------- data
 
 
-def data(folder: Path, triples: int) -> list[str]:
-    """Readings of sensors, ten a millisecond, and doors, one for a hundred of them; the declarations of the streams."""
+def data(folder: Path, triples: int) -> Data:
+    """Readings of sensors, ten a millisecond, and doors, one for a hundred of them; the rooms are static."""
     kind = "http://www.w3.org/2001/XMLSchema#integer"
     with (folder / "obs.nq").open("w") as file:
         for number in range(triples):
@@ -78,60 +66,12 @@ def data(folder: Path, triples: int) -> list[str]:
             file.write(f"<{EX}room/{number * 7 % ROOMS}> <{EX}door> <{EX}door/{number % 3}> {number * 100} .\n")
     rooms = [f"<{EX}sensor/{number}> <{EX}in> <{EX}room/{number % ROOMS}> ." for number in range(SENSORS)]
     (folder / "rooms.nt").write_text("\n".join(rooms) + "\n")
-    return [f"<{EX}obs>={folder}/obs.nq", f"<{EX}doors>={folder}/doors.nq"]
+    streams = f"<{EX}obs>={folder}/obs.nq", f"<{EX}doors>={folder}/doors.nq"
+    return Data(streams, ((folder / "rooms.nt", None),))
 
 
-def streams_of(query: str, declared: list[str]) -> list[str]:
-    return declared if ":doors" in query else declared[:1]
-
-
-# ---------------------------------------------------------------- the two engines
-
-
-def embedded(query: str, declared: list[str], static: Path) -> tuple[float, int]:
-    """Seconds from bytes to columns of results, and how many."""
-    began = perf_counter()
-    found = 0
-    with cqels.Engine() as engine:
-        engine.load(static)
-        declarations = [parse_declaration(each) for each in streams_of(query, declared)]
-        for each in declarations:
-            engine.declare(StreamSettings(each.iri))
-        standing = engine.register(query, declare=False)
-        sources = [batches(each, number, engine.intake, _refuse) for number, each in enumerate(declarations)]
-        for batch in merged(sources, engine.hold):
-            engine.push_batch(batch)
-            if standing.running.has_sent:
-                found += standing.terms().num_rows
-        engine.finish()
-        found += standing.terms().num_rows
-    return perf_counter() - began, found
-
-
-def _refuse(rejected: Rejected) -> None:
-    raise ValueError(str(rejected))
-
-
-def on_spark(
-    spark: SparkSession, query: str, declared: list[str], static: Path | None = None, **options: Any
-) -> list[Mark]:
-    """The micro-batches of a run."""
-    app = App(spark, **options)
-    for each in declared:
-        app.files(each)
-    if static is not None:
-        app.load(static)
-    app.add(query, name="q")
-    marks: list[Mark] = []
-    metrics = Metrics()
-
-    def note(seen: Metrics) -> None:
-        if not marks or seen.totals.elements > marks[-1].elements:  # Spark tells of a micro-batch once more, afterwards
-            marks.append(Mark(perf_counter(), seen.totals.elements, seen.totals.results))
-
-    metrics.watchers.append(note)
-    app.run(metrics=metrics).wait()
-    return marks
+def asked(text: str) -> list[Query]:
+    return [prepare(text, name="q")]
 
 
 # ---------------------------------------------------------------- bars
@@ -139,20 +79,19 @@ def on_spark(
 
 def throughput(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
     """From N-Quads files to results, warm."""
-    declared = data(folder, triples)
-    few = Path(tempfile.mkdtemp(dir=folder))
-    warm = data(few, 20_000)
-    for name, query in QUERIES.items():
-        embedded(query, warm, few / "rooms.nt")
+    whole = data(folder, triples)
+    few = data(Path(tempfile.mkdtemp(dir=folder)), 20_000)
+    for name, text in QUERIES.items():
+        queries = asked(text)
+        embedded(queries, few)
         speeds: list[tuple[float, float]] = []
         for _ in range(3):
-            spent, expected = embedded(query, declared, folder / "rooms.nt")
-            marks = on_spark(spark, query, streams_of(query, declared), folder / "rooms.nt")
-            last = marks[-1]
-            if last.results != expected:
-                raise AssertionError(f"{name}: {last.results} results on Spark, {expected} embedded")
-            first = next(mark for mark in marks if mark.elements >= WARM * last.elements)
-            speeds.append(((last.elements - first.elements) / (last.time - first.time), last.elements / spent))
+            one = embedded(queries, whole, clock=perf_counter)
+            both = on_spark(queries, whole, spark)
+            expected = one.results
+            if (both.results, one.rejected, both.rejected) != (expected, 0, 0):
+                raise AssertionError(f"{name}: {both.results} results on Spark, {expected} embedded")
+            speeds.append((both.rate, one.rate))
         ratio = statistics.median(ours / theirs for ours, theirs in speeds)
         ours, theirs = (per_second(statistics.median(each)) for each in zip(*speeds, strict=True))
         figure = f"{ratio:.2f}× ({ours} against {theirs}; {expected:,} results)"
@@ -177,13 +116,13 @@ class Nothing(StatefulProcessor):
 
 def batch(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
     """Micro-batches with few events, against those of the same shape that do nothing."""
-    declared = data(folder, 3000)
-    query = QUERIES["join of two windows and static data"]
+    few = data(folder, 3000)
+    text = QUERIES["join of two windows and static data"]
     size = (folder / "obs.nq").stat().st_size // 60
     ratios, ours, theirs = [], [], []
     for _ in range(3):
-        plain = _milliseconds(_nothing(spark, declared, query, size))
-        marks = on_spark(spark, query, declared, folder / "rooms.nt", batch_bytes=size)
+        plain = _milliseconds(_nothing(spark, few, text, size))
+        marks = micro_batches(asked(text), few, spark, batch_bytes=size)
         full = _milliseconds([mark.time for mark in marks])
         ratios.append(full / plain)
         ours.append(full)
@@ -193,12 +132,9 @@ def batch(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
     yield Bar("a micro-batch with 50 events, against one that does nothing", figure, "≤ 2×", ratio <= 2)
 
 
-def _nothing(spark: SparkSession, declared: list[str], query: str, size: int) -> list[float]:
-    plan = prepare(query, name="q")
-    streams = [
-        (number, parse_declaration(each), (wanted([plan], parse_declaration(each).iri),))
-        for number, each in enumerate(declared)
-    ]
+def _nothing(spark: SparkSession, few: Data, text: str, size: int) -> list[float]:
+    plans = asked(text)
+    streams = [(number, each, (wanted(plans, each.iri),)) for number, each in enumerate(few.declarations)]
     times = [perf_counter()]
 
     def note(frame: Any, number: int) -> None:
@@ -240,7 +176,8 @@ def state(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
             f"SELECT ?s ?v ?w WHERE {{ STREAM :obs [TRIPLES {size}] {{ ?s :value ?v }} "
             "STREAM :obs [TRIPLES 10] { ?s :value ?w } FILTER(?v < ?w) }"
         )
-        marks = on_spark(spark, query, [f"<{EX}obs>={place}/*.nq*"], batch_bytes=len(tail) // 60)
+        files = Data((f"<{EX}obs>={place}/*.nq*",))
+        marks = micro_batches(asked(query), files, spark, batch_bytes=len(tail) // 60)
         costs[size] = _milliseconds([mark.time for mark in marks])
     ratio = costs[1_000_000] / costs[10_000]
     figure = ", ".join(f"{size:,}: {cost:.0f} ms" for size, cost in costs.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -254,3 +255,16 @@ def test_ctrl_c_and_on(folder: Path) -> None:
     assert [int(row[1]) for row in rows] == list(range(1, 401))
     assert processes_with(str(Path("temporary").resolve())) == []
     assert [each.name for each in Path("temporary").iterdir() if each.name.startswith("cqels-")] == []
+
+
+def test_a_scenario_is_measured_on_spark(run: Run, folder: Path) -> None:
+    code, out, _ = run("bench", "run", "taxi", "--engine", "spark", "--together", "--out", "bench")
+    assert (code, "report.md" in out) == (0, True)
+    (found,) = json.loads((folder / "bench" / "measured.json").read_text())["measured"]
+    assert found["query"] == "routes + profit"
+    assert found["engine"] == "spark"
+    assert found["elements"] == 192
+    expected = SCENARIO.folder / "expected"
+    lines = sum((expected / f"{name}.csv").read_text().count("\n") - 1 for name in ("routes", "profit"))
+    assert found["results"] == lines
+    assert found["elements/s"] > 0

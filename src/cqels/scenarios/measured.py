@@ -19,10 +19,14 @@ from cqels.scenarios.scenario import Data
 if TYPE_CHECKING:
     import pyarrow
 
+    from cqels.spark.metrics import Totals
+
 WARM = 0.2
 """The part of a run on Spark before its micro-batches have come to their size."""
 Tell = Callable[[int], None]
 """Is told how many elements have been read."""
+Take = Callable[[str, "pyarrow.RecordBatch"], None]
+"""Is given the name of a query and some of its results, as columns of terms."""
 
 
 class Measured(NamedTuple):
@@ -38,6 +42,8 @@ class Measured(NamedTuple):
     rejected: int = 0
     rate: float = 0.0
     """Elements a second, of the part of the run that counts."""
+    state: int = 0
+    """The most bytes that the engine held, after a batch; 0 where they were not counted."""
 
     @property
     def triples_rate(self) -> float:
@@ -50,6 +56,16 @@ class Measured(NamedTuple):
         return 1000 / self.rate if self.rate else 0.0
 
 
+class Mark(NamedTuple):
+    """A micro-batch has been delivered: when, what there was by then, and what the engines held, in bytes."""
+
+    time: float
+    elements: int
+    rejected: int
+    results: int
+    state: int
+
+
 def read_by(queries: Sequence[Query], data: Data) -> tuple[StreamDeclaration, ...]:
     """The streams that queries read; all of them if a query does not name its own."""
     named = {getattr(source.stream, "value", None) for query in queries for source in sources_of(query)}
@@ -57,80 +73,134 @@ def read_by(queries: Sequence[Query], data: Data) -> tuple[StreamDeclaration, ..
 
 
 def embedded(
-    queries: Sequence[Query], data: Data, tell: Tell = lambda done: None
-) -> tuple[Measured, dict[str, list[pyarrow.RecordBatch]]]:
-    """A run in this process, in processor time, and the results as columns of terms."""
+    queries: Sequence[Query],
+    data: Data,
+    tell: Tell = lambda done: None,
+    take: Take = lambda name, rows: None,
+    *,
+    clock: Callable[[], float] = process_time,
+) -> Measured:
+    """A run in this process, in processor time or by another clock. What `take` does with results is not counted."""
+    import pyarrow
+
+    pyarrow.array([""])  # the first array imports pandas, which is not what is measured
     declarations = read_by(queries, data)
     rejected: list[Rejected] = []
-    store = data.store()
-    elements = triples = 0
-    with Engine(store=store, reject=rejected.append) as engine:
+    elements = triples = count = state = 0
+    away = 0.0
+    with Engine(store=data.store(), reject=rejected.append) as engine:
         for each in declarations:
             engine.declare(StreamSettings(each.iri, each.lateness, each.idle))
         standing = [engine.register(query, declare=False) for query in queries]
-        sent: dict[str, list[pyarrow.RecordBatch]] = {query.name: [] for query in standing}
 
-        def take() -> None:
+        def taken() -> None:
+            nonlocal count, away
             for query in standing:
                 if query.running.has_sent:
-                    sent[query.name].append(query.terms())
+                    rows = query.terms()
+                    count += rows.num_rows
+                    left = clock()
+                    take(query.name, rows)
+                    away += clock() - left
 
-        began = process_time()
+        began = clock()
         sources = [batches(each, number, engine.intake, rejected.append) for number, each in enumerate(declarations)]
         for batch in merged(sources, engine.hold):
             engine.push_batch(batch)
             elements += len(batch)
             triples += len(batch.triples) // 3
-            take()
+            state = max(state, engine.arena.held * 8)
+            taken()
             tell(elements)
         engine.finish()
         if data.until is not None:
             engine.heartbeat(parse_time(data.until))
-        take()
-        spent = process_time() - began
-    count = sum(each.num_rows for parts in sent.values() for each in parts)
-    names = tuple(query.name or "" for query in queries)
+        taken()
+        spent = clock() - began - away
     rate = elements / spent if spent else 0.0
-    return Measured(names, "embedded", elements, triples, count, spent, len(rejected), rate), sent
+    return Measured(_names(queries), "embedded", elements, triples, count, spent, len(rejected), rate, state)
 
 
-def reference(queries: Sequence[Query], data: Data, tell: Tell = lambda done: None) -> Measured:
-    """A run of the judge, which evaluates each query anew at each element, in processor time."""
-    tally = Tally(watch=lambda seen: tell(seen.elements))
+class _Enough(Exception):
+    """The time for a run is over."""
+
+
+def reference(
+    queries: Sequence[Query], data: Data, tell: Tell = lambda done: None, *, seconds: float | None = None
+) -> Measured:
+    """A run of the judge, which evaluates each query anew at each element, in processor time.
+
+    With `seconds` it ends after the element during which they are over: windows may not have filled until then, so
+    the rate is rather too high.
+    """
+    count = 0
+
+    def watch(seen: Tally) -> None:
+        tell(seen.elements)
+        if seconds is not None and process_time() - began >= seconds:
+            raise _Enough
+
+    tally = Tally(watch=watch)
     store = data.store()
     until = None if data.until is None else parse_time(data.until)
     began = process_time()
-    count = sum(1 for _ in judged(queries, read_by(queries, data), store, until=until, tally=tally))
+    try:
+        for _ in judged(queries, read_by(queries, data), store, until=until, tally=tally):
+            count += 1
+    except _Enough:
+        pass
     spent = process_time() - began
-    names = tuple(query.name or "" for query in queries)
-    return Measured(names, "reference", tally.elements, 0, count, spent, 0, tally.elements / spent if spent else 0.0)
+    rate = tally.elements / spent if spent else 0.0
+    return Measured(_names(queries), "reference", tally.elements, 0, count, spent, tally.rejected + tally.late, rate)
 
 
 def on_spark(queries: Sequence[Query], data: Data, spark: Any, tell: Tell = lambda done: None) -> Measured:
     """A run on Spark, by the clock on the wall; the rate is that after its micro-batches have come to their size."""
+    began = perf_counter()
+    marks = micro_batches(queries, data, spark, tell)
+    spent = perf_counter() - began
+    last = marks[-1]
+    warm = next(mark for mark in marks if mark.elements >= WARM * last.elements)
+    rate = last.elements / spent
+    if last.elements > warm.elements:
+        rate = (last.elements - warm.elements) / (last.time - warm.time)
+    state = max(mark.state for mark in marks)
+    return Measured(_names(queries), "spark", last.elements, 0, last.results, spent, last.rejected, rate, state)
+
+
+def micro_batches(
+    queries: Sequence[Query],
+    data: Data,
+    spark: Any,
+    tell: Tell = lambda done: None,
+    *,
+    batch_bytes: int | None = None,
+) -> list[Mark]:
+    """The micro-batches of a run on Spark; the last mark is that of its end."""
     from cqels.spark.app import App
     from cqels.spark.metrics import Metrics
 
-    app = App(spark, until=data.until, store=data.store())
+    app = App(spark, until=data.until, store=data.store(), batch_bytes=batch_bytes)
     for each in read_by(queries, data):
         app.files(each)
     for query in queries:
         app.add(query)
-    marks: list[tuple[float, int]] = []
+    marks: list[Mark] = []
     metrics = Metrics()
 
     def note(seen: Metrics) -> None:
-        if not marks or seen.totals.elements > marks[-1][1]:  # Spark tells of a micro-batch once more, afterwards
-            marks.append((perf_counter(), seen.totals.elements))
+        if not marks or seen.totals.elements > marks[-1].elements:  # Spark tells of a micro-batch once more, afterwards
+            marks.append(_mark(perf_counter(), seen.totals))
             tell(seen.totals.elements)
 
     metrics.watchers.append(note)
-    began = perf_counter()
     app.run(metrics=metrics).wait()
-    spent = perf_counter() - began
-    totals = metrics.totals
-    warm = next(mark for mark in marks if mark[1] >= WARM * totals.elements)
-    last = marks[-1]
-    rate = (last[1] - warm[1]) / (last[0] - warm[0]) if last > warm else totals.elements / spent
-    names = tuple(query.name or "" for query in queries)
-    return Measured(names, "spark", totals.elements, 0, totals.results, spent, totals.rejected, rate)
+    return [*marks[:-1], _mark(marks[-1].time, metrics.totals)]
+
+
+def _mark(time: float, totals: Totals) -> Mark:
+    return Mark(time, totals.elements, totals.rejected + totals.late, totals.results, totals.state_bytes)
+
+
+def _names(queries: Sequence[Query]) -> tuple[str, ...]:
+    return tuple(query.name or "" for query in queries)

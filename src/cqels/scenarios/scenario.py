@@ -52,7 +52,8 @@ class Asked:
     name: str
     title: str
     published: Mapping[str, float] = field(default_factory=dict)
-    """Figures by their units: `triples/s`, `ms` (an event, on average), `s` (the whole), `MB`."""
+    """Figures by their units: `triples/s`, `ms` (an event, on average), `s` (the whole of the size `paper`),
+    `delay ms` (from an event to its result), `MB`; after `anew`, those of evaluation anew at each element."""
     source: str = ""
     """Where that was published, as `JWS 2016, table 1`."""
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +68,10 @@ class Scenario(ABC):
     sizes: ClassVar[Mapping[str, Mapping[str, int]]]
     """The sizes it has by name, `small` first, each with the numbers that `make` needs."""
     queries: ClassVar[Sequence[Asked]]
+    together: ClassVar[Mapping[str, float]] = {}
+    """What was published of all its queries in one run, by units."""
+    experiments: ClassVar[Sequence[str]] = ()
+    """Those that `cqels bench run --experiment` knows by these names."""
 
     @abstractmethod
     def make(self, folder: Path, numbers: Mapping[str, int], seed: int, progress: Progress) -> Data:
@@ -91,6 +96,15 @@ class Scenario(ABC):
             if name not in known:
                 raise CqelsError(f"{self.name} has no query '{name}'", hint=f"its queries are {', '.join(known)}")
         return [known[name] for name in names] if names else list(self.queries)
+
+    def checked(self, constants: Mapping[str, str], asked: Sequence[Asked]) -> Mapping[str, str]:
+        """These constants, if each of them is in one of the queries."""
+        known = dict.fromkeys(name for each in asked for name in each.constants)
+        for name in constants:
+            if name not in known:
+                hint = f"their constants are {', '.join(known)}" if known else "they have no constants"
+                raise CqelsError(f"no query that is asked for has a constant '{name}'", hint=hint)
+        return constants
 
     def query(self, asked: Asked, *, name: str | None = None, **constants: str) -> Query:
         """A query as it is registered, with other constants than its own if there are any."""

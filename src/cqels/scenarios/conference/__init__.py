@@ -36,6 +36,8 @@ class Conference(Scenario):
         Asked("q5", "how many co-authors are in each location nearby", {"ms": 21.83}, _TABLE, _NAME),
     )
 
+    experiments = ("single", "varying", "many")
+
     def make(self, folder: Path, numbers: Mapping[str, int], seed: int, progress: Progress) -> Data:
         triples, events, people = numbers["triples"], numbers["events"], numbers["people"]
         plan, library, readings = folder / "floorplan.nt", folder / "library.nt", folder / "rfid.nt"

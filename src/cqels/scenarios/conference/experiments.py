@@ -34,7 +34,9 @@ IN_MEMORY = 1_000_000
 """Larger libraries are kept in a directory."""
 MANY = ("q1", "q3", "q4")
 """The templates of the third experiment."""
-_PUBLISHED_MANY = {1024: 1000.0}
+MOST = 1024
+"""Queries at once in the third experiment."""
+_PUBLISHED_MANY = {MOST: 1000.0}
 """All that the text says of figure 5: with 1,000 queries it is "still around one second"."""
 _PUBLISHED_AT = 100_000
 """Triples of the library when table 2 was measured."""
@@ -51,6 +53,8 @@ class Length:
     """Elements before the clock starts: more than the windows hold."""
     sample: int = 10
     """Elements that the baseline is timed with; with 0 it is left out."""
+    patience: float = 5.0
+    """Seconds after which the baseline of a query is timed with no more elements, though there are some left."""
     authors: int = 10
     """People that a template is asked about, one after the other."""
 
@@ -58,6 +62,14 @@ class Length:
 USUAL = Length()
 SHORT = Length(events=5_000, sample=1)
 """For many queries."""
+
+
+def lengths(events: int) -> tuple[Length, Length]:
+    """How much is measured of a stream of so many elements: of one query, and of many."""
+    if events >= USUAL.warm + USUAL.events:
+        return USUAL, SHORT
+    few = Length(events=events // 4, block=events // 8, warm=events // 2, sample=2, authors=1)
+    return few, few
 
 
 class Figure(NamedTuple):
@@ -73,9 +85,13 @@ class Figure(NamedTuple):
     unit: str
 
 
-def single(data: Data, length: Length = USUAL) -> list[Figure]:
+def _silent(done: int, whole: int) -> None:
+    """Tells nobody."""
+
+
+def single(data: Data, length: Length = USUAL, *, progress: Progress = _silent) -> list[Figure]:
     """Experiment 1: each template about several authors, one query at a time."""
-    return _averages("single", SCENARIO.queries, data, length)
+    return _averages("single", SCENARIO.queries, data, length, progress=progress)
 
 
 def varying(
@@ -84,29 +100,37 @@ def varying(
     length: Length = USUAL,
     *,
     seed: int = 1,
-    progress: Progress = lambda done, whole: None,
+    progress: Progress = _silent,
 ) -> list[Figure]:
     """Experiment 2: the same over libraries of several sizes, which are made in a folder. Q2 does not read them."""
     found: list[Figure] = []
     asked = [each for each in SCENARIO.queries if each.constants]
-    for done, triples in enumerate(sizes):
-        progress(done, len(sizes))
+    for number, triples in enumerate(sizes):
         here = folder / str(triples)
         here.mkdir(parents=True)
         events = 2 * (length.warm + length.events)
         numbers = {**SCENARIO.numbers("medium"), "triples": triples, "events": events}
-        data = SCENARIO.make(here, numbers, seed, lambda part, whole: None)
-        found += _averages("varying", asked, data, length, here / "store" if triples > IN_MEMORY else None)
+        data = SCENARIO.make(here, numbers, seed, _silent)
+        place = here / "store" if triples > IN_MEMORY else None
+        found += _averages("varying", asked, data, length, place, _part(progress, number, len(sizes)))
     return found
 
 
-def many(data: Data, exponents: Sequence[int] = range(11), length: Length = SHORT) -> list[Figure]:
+def _part(progress: Progress, number: int, parts: int) -> Progress:
+    """Tells of one of several equal parts."""
+    return lambda done, whole: progress(number * whole + done, parts * whole)
+
+
+def many(
+    data: Data, exponents: Sequence[int] = range(11), length: Length = SHORT, *, progress: Progress = _silent
+) -> list[Figure]:
     """Experiment 3: 2^M queries of a template at once, each about another author; for all of them, and for each."""
     store = data.store()
     whole = bulk_loaded(data) if length.sample else None
-    found = []
+    found: list[Figure] = []
     for asked in SCENARIO.asked(MANY):
         for count in (2**exponent for exponent in exponents):
+            progress(len(found) // 2, len(MANY) * len(exponents))
             queries = [_about(asked, number) for number in range(count)]
             ours = _engine_time(store, queries, data, length)
             again = None if whole is None else _baseline_time(whole, queries, data, length)
@@ -117,18 +141,29 @@ def many(data: Data, exponents: Sequence[int] = range(11), length: Length = SHOR
 
 
 def _averages(
-    experiment: str, asked: Sequence[Asked], data: Data, length: Length, folder: Path | None = None
+    experiment: str,
+    asked: Sequence[Asked],
+    data: Data,
+    length: Length,
+    folder: Path | None = None,
+    progress: Progress = _silent,
 ) -> list[Figure]:
     """The times of templates, each with several authors; static data are kept in a folder, or else in memory."""
     triples = data.facts["library triples"]
     instances = [_instances(each, data, length.authors) for each in asked]
+    steps = 2 * len(asked)
     store = data.store(folder)
-    ours = [mean(_engine_time(store, [query], data, length) for query in queries) for queries in instances]
+    ours: list[float] = []
+    for queries in instances:
+        progress(len(ours), steps)
+        ours.append(mean(_engine_time(store, [query], data, length) for query in queries))
     del store  # and a directory is free for the other
-    again: list[float | None] = [None] * len(asked)
-    if length.sample:
-        whole = bulk_loaded(data) if folder is None else pyoxigraph.Store(folder)
-        again = [mean(_baseline_time(whole, [query], data, length) for query in queries) for queries in instances]
+    again: list[float | None] = []
+    whole = None if not length.sample else bulk_loaded(data) if folder is None else pyoxigraph.Store(folder)
+    for queries in instances:
+        progress(len(asked) + len(again), steps)
+        times = (_baseline_time(whole, [query], data, length) for query in queries) if whole is not None else None
+        again.append(None if times is None else mean(times))
     known = triples == _PUBLISHED_AT
     return [
         Figure(experiment, each.name, triples, time, other, each.published["ms"] if known else None, "ms")
@@ -176,12 +211,15 @@ def _baseline_time(store: pyoxigraph.Store, queries: Sequence[Query], data: Data
     for each in elements[: length.warm - 1]:
         again.arrive(each)
     again.push(elements[length.warm - 1])
+    spent, count = 0.0, 0
     began = process_time()
     for each in elements[length.warm :]:
         again.push(each)
-    spent = process_time() - began
+        spent, count = process_time() - began, count + 1
+        if spent > length.patience:
+            break
     again.close()
-    return spent * 1000 / length.sample
+    return spent * 1000 / count
 
 
 def _last_lines(data: Data, count: int) -> list[bytes]:

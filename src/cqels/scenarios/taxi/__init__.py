@@ -13,7 +13,7 @@ from cqels.scenarios.taxi.generate import CHUNK, trips
 __all__ = ["SCENARIO", "STREAM", "Taxi"]
 
 STREAM = "http://ex.org/taxi/trips"
-_SOURCE = "DEBS 2015, table 1: the first 20 days"
+_SOURCE = "DEBS 2015, table 1, the first 20 days on two cores; with both at once the delays are 0.023 and 0.075 ms"
 
 
 class Taxi(Scenario):
@@ -30,18 +30,19 @@ class Taxi(Scenario):
         Asked(
             "routes",
             "the ten routes with most trips in the last 30 minutes",
-            {"s": 65.77, "ms": 0.022},
+            {"s": 65.77, "delay ms": 0.022, "anew s": 5_000},
             _SOURCE,
             {"window": "30m"},
         ),
         Asked(
             "profit",
             "the ten areas with the highest median of fare and tip for each empty taxi",
-            {"s": 69.02, "ms": 0.068},
+            {"s": 69.02, "delay ms": 0.068, "anew s": 22_000},
             _SOURCE,
             {"fares": "15m", "window": "30m"},
         ),
     )
+    together: ClassVar[Mapping[str, float]] = {"s": 76.64, "anew s": 28_000}
 
     def make(self, folder: Path, numbers: Mapping[str, int], seed: int, progress: Progress) -> Data:
         count = numbers["trips"]
