@@ -17,8 +17,8 @@ before it came) and goes when it is 0.  All trees of one *shape* share how their
     1, 2   leaf before and behind, or 0
 
 The least keys are exact, so no tree refers to a term that is gone from it.  A leaf that is alone grows from eight
-words, and may be in the tree itself while it has one entry, so that a small group is cheap.  A node that is nearly empty
-is joined with a neighbour.
+words, and may be in the tree itself while it has one entry, so that a small group is cheap.  A node that is nearly
+empty is joined with a neighbour.
 """
 
 from __future__ import annotations
