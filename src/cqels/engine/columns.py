@@ -7,6 +7,7 @@ made once, and each row takes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,6 +129,11 @@ def _strings(arrow: Any, terms: Sequence[Term | None]) -> Any:
     return arrow.array([None if term is None else str(term) for term in terms], arrow.string())
 
 
+@lru_cache(maxsize=1 << 16)
+def _inline_text(word: int) -> str:
+    return str(inline_literal(word))
+
+
 def _texts(arrow: Any, words: Words, dictionary: ArenaDictionary) -> Any:
     """The N-Triples texts of words that differ and are in order; null for 0."""
     integers, literals, unbound, named = np.split(words, np.searchsorted(words, (_OTHER_LITERALS, 0, 1)))
@@ -138,7 +144,7 @@ def _texts(arrow: Any, words: Words, dictionary: ArenaDictionary) -> Any:
     return arrow.concat_arrays(
         [
             arrow.compute.binary_join_element_wise('"', numbers, f'"^^{XSD_INTEGER}', ""),
-            arrow.array([str(inline_literal(word)) for word in literals.tolist()], arrow.string()),
+            arrow.array(list(map(_inline_text, literals.tolist())), arrow.string()),
             arrow.nulls(len(unbound), arrow.string()),
             known.cast(arrow.string()),
         ]

@@ -19,7 +19,7 @@ from cqels.io.ntriples import blank_scope, line_kind
 from cqels.io.read import format_of, read_file
 from cqels.io.records import MARK, csv_header
 
-CHUNK = 1 << 20
+CHUNK = 1 << 21
 """Bytes that are read at a time."""
 
 

@@ -9,7 +9,9 @@ before it came) and goes when it is 0.  All trees of one *shape* share how their
     2      place of the terms (sorting.py)     2      all counts together
     3      fields; 0: the words as they are    3      levels above the leaves
     4 …    path: node and child, from the root 4      entries
-    51     1 if trees have room for a leaf     5      words of the root, while it is the only leaf
+    50     1 or -1: keys whose first words     5      words of the root, while it is the only leaf
+           differ go up or down by them
+    51     1 if trees have room for a leaf
     52 …   the fields                          6 …    the room for a leaf of one entry, if the shape has it
 
     word   of a node                           entry of a leaf: key, count
@@ -29,7 +31,7 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, give, load, shift, store, take
 from cqels.kernels.sorting import ASK, ASKING, DONE, FULL, compare_terms, compare_texts
 
-KEY_WORDS, NODE_WORDS, TERMS, FIELDS, PATH, ROOMY, FIRST_FIELD = 0, 1, 2, 3, 4, 51, 52
+KEY_WORDS, NODE_WORDS, TERMS, FIELDS, PATH, LEADING, ROOMY, FIRST_FIELD = 0, 1, 2, 3, 4, 50, 51, 52
 SHAPE, ROOT, TOTAL, LEVELS, ENTRIES, ROOT_WORDS = range(6)
 TREE_WORDS = 6
 COUNT, BEFORE, BEHIND, HEAD = 0, 1, 2, 3
@@ -37,6 +39,7 @@ COUNT, BEFORE, BEHIND, HEAD = 0, 1, 2, 3
 UP, DOWN, TERM, TERM_DOWN, TERM_TEXT, TEXT = 0, 1, 2, 3, 4, 5
 """Fields: a word, up or down; a sort key of three words, up, down, or up and ties by text; an id by its text."""
 FIELD_WORDS = (1, 1, 3, 3, 3, 1)
+_LEADS = (1, -1, 1, -1, 1, 0)
 _LEAST_NODE, _LEAST_ENTRIES = 64, 14
 _FIRST_LEAF = 8
 
@@ -50,6 +53,7 @@ def make_shape(arena: Arena, fields: Sequence[int], terms: int = 0, *, roomy: bo
         node *= 2
     arena.words[shape + KEY_WORDS], arena.words[shape + NODE_WORDS] = words, node
     arena.words[shape + TERMS], arena.words[shape + ROOMY] = terms, roomy
+    arena.words[shape + LEADING] = _LEADS[fields[0]] if fields else 0
     if any(field != UP for field in fields):
         arena.words[shape + FIELDS] = len(fields)
         arena.words[shape + FIRST_FIELD : shape + FIRST_FIELD + len(fields)] = fields
@@ -110,9 +114,15 @@ def compare_keys(base, shape, one, other):
 def _search(base, shape, node, stride, key):
     """Twice the number of entries below the key, and one more if the next is the key; -1 to ask."""
     low, high = 0, load(base, node + COUNT)
+    leading, word = load(base, shape + LEADING), load(base, key)
     while low < high:
         middle = (low + high) >> 1
-        answer = compare_keys(base, shape, node + HEAD + middle * stride, key)
+        entry = node + HEAD + middle * stride
+        other = load(base, entry)
+        if leading != 0 and other != word:
+            answer = -leading if other < word else leading
+        else:
+            answer = compare_keys(base, shape, entry, key)
         if answer == 0:
             return 2 * middle + 1
         if answer == ASK:
