@@ -102,12 +102,11 @@ class Windows(Operators):
 
     def starred(self, plan: algebra.Triples, graph: int, stage: Stage) -> Stage:
         """The solutions of patterns that alone read a graph: if they are about one subject, its window has a star."""
-        stage = replace(stage, in_turn=True)
         _, graphs = self._merged[graph]
         (place, *others) = [at for at, readers in self.patterns.items() if readers is self._readers[graph]]
-        if others or graphs or self.events or self.keep_all or not is_star(plan.patterns):
-            return stage
-        if int(self.arena.words[place + window.KIND]) >= window.TRIPLES:
+        kind = int(self.arena.words[place + window.KIND])
+        stage = replace(stage, in_turn=kind != window.ALL)  # where nothing ever goes
+        if others or graphs or self.events or self.keep_all or not is_star(plan.patterns) or kind >= window.TRIPLES:
             return stage
         columns = {Var(name): number for number, name in enumerate(stage.columns)}
         words = [len(plan.patterns), stage.queue, self.taken(make_table(self.arena.base, 1, 1)), 0, 0]
