@@ -83,14 +83,14 @@ def _negated(
 
 def _repeated(path: Repeat, graph: StampedGraph, start: Term | None, end: Term | None) -> Iterator[Walk]:
     """`?`, `*` and `+` give each pair once. Its elements are those of every way between the two."""
-    steps: dict[Term, list[Walk]] = {}
+    steps = _Steps()
     for step in walks(path.path, graph, None, None):
-        steps.setdefault(step.start, []).append(step)
+        steps.add(step)
     nodes: list[Term] = graph.nodes()
     for given in (start, end):
         if given is not None and given not in nodes:
             nodes.append(given)  # the empty path connects any term with itself, in the graph or not
-            steps[given] = list(walks(path.path, graph, given, given))
+            steps.replace(given, walks(path.path, graph, given, given))
     for node in [start] if start is not None else nodes:
         if start is None and end is not None and path.low == 0 and node == end and node not in graph.nodes():
             yield Walk(node, node)
@@ -98,9 +98,9 @@ def _repeated(path: Repeat, graph: StampedGraph, start: Term | None, end: Term |
         yield from _from(node, path, steps, end)
 
 
-def _from(node: Term, path: Repeat, steps: dict[Term, list[Walk]], end: Term | None) -> Iterator[Walk]:
-    first = steps.get(node, [])
-    taken = [step for place in _reachable(node, steps) for step in steps.get(place, [])] if path.many else first
+def _from(node: Term, path: Repeat, steps: _Steps, end: Term | None) -> Iterator[Walk]:
+    first = steps.of(node)
+    taken = [step for place in steps.reachable(node) for step in steps.of(place)] if path.many else first
     targets = dict.fromkeys(step.end for step in taken)
     if path.low == 0:
         targets = {node: None, **targets}
@@ -108,19 +108,37 @@ def _from(node: Term, path: Repeat, steps: dict[Term, list[Walk]], end: Term | N
         if end is not None and target != end:
             continue
         if path.many:
-            used = [step for step in taken if target in _reachable(step.end, steps)]
+            used = [step for step in taken if target in steps.reachable(step.end)]
         else:
             used = [step for step in taken if step.end == target]
         yield Walk(node, target, *_span(used))
 
 
-def _reachable(node: Term, steps: dict[Term, list[Walk]]) -> dict[Term, None]:
-    """The nodes that any number of steps leads to, none included."""
-    found: dict[Term, None] = {node: None}
-    todo = [node]
-    while todo:
-        for step in steps.get(todo.pop(), []):
-            if step.end not in found:
-                found[step.end] = None
-                todo.append(step.end)
-    return found
+class _Steps:
+    """The steps that can be repeated, each once, by where they start; and where any number of them leads to."""
+
+    def __init__(self) -> None:
+        self._from: dict[Term, dict[Walk, None]] = {}
+        self._reachable: dict[Term, dict[Term, None]] = {}
+
+    def add(self, step: Walk) -> None:
+        self._from.setdefault(step.start, {})[step] = None
+
+    def replace(self, node: Term, steps: Iterable[Walk]) -> None:
+        self._from[node] = dict.fromkeys(steps)
+
+    def of(self, node: Term) -> list[Walk]:
+        return list(self._from.get(node, ()))
+
+    def reachable(self, node: Term) -> dict[Term, None]:
+        """The nodes that any number of steps leads to, none included. Asked when all steps are there."""
+        known = self._reachable.get(node)
+        if known is None:
+            known = self._reachable[node] = {node: None}
+            todo = [node]
+            while todo:
+                for step in self.of(todo.pop()):
+                    if step.end not in known:
+                        known[step.end] = None
+                        todo.append(step.end)
+        return known
