@@ -50,7 +50,9 @@ def socket(spark: SparkSession, host: str, port: int) -> DataFrame:
 def whole_files(spark: SparkSession, path: str, *, most: int | None = None) -> DataFrame:
     """Each file of a folder or a pattern is a row, the oldest files first; `most` is for one micro-batch.
 
-    The path is one of Spark (`s3a://…`, `hdfs://…`).  A file has to fit in the memory of a task.
+    The path is one of Spark (`s3a://…`, `hdfs://…`).  A file has to fit in the memory of a task.  Files of the same
+    millisecond come in any order: where they belong one after the other, let them have different times, or allow a
+    lateness.
     """
     reader = spark.readStream.format("binaryFile").schema(_FILE)
     if most is not None:
