@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from pyoxigraph import NamedNode
+from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.intake import Intake
 from cqels.engine.standing import StandingQuery
@@ -29,7 +29,7 @@ from ..test_cases import FILES, _Run
 pytest.importorskip("pyarrow", reason="blocks need pyarrow")
 
 from cqels.spark.blocks import pack, unpack
-from cqels.spark.wanted import ANYTHING, wanted
+from cqels.spark.wanted import ANYTHING, MOST_PATTERNS, Pattern, wanted
 
 
 class Travelling(Incremental):
@@ -74,7 +74,7 @@ def test_nothing_is_missed(scenario: Scenario) -> None:
 def patterns(text: str) -> set[tuple[str, ...]]:
     query = prepare(f"PREFIX : <http://ex.org/> {text}")
     found = wanted([query], "http://ex.org/s").patterns
-    return {tuple("?" if term is None else term.value[14:] for term in each) for each in found}
+    return {tuple("?" if term is None else term.value[14:] for term in each[:3]) for each in found}
 
 
 def test_constants_of_patterns_are_what_is_wanted() -> None:
@@ -104,3 +104,45 @@ def test_whole_results_are_sent_when_a_window_changes_so_all_triples_are_needed(
     query = prepare("SELECT * { STREAM <http://ex.org/s> [NOW] { ?x <http://ex.org/p> ?y } }", emit="rstream")
     assert wanted([query], "http://ex.org/s").everything
     assert NamedNode("http://ex.org/p") in {each[1] for each in wanted([query], "http://ex.org/s").patterns}
+
+
+def kept(text: str, *values: str) -> list[str]:
+    """The values of a stream `:s` that travel for a query."""
+    terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
+    asked = wanted([prepare(f"PREFIX : <http://ex.org/> SELECT * {{ {text} }}")], "http://ex.org/s")
+    subject, predicate = NamedNode("http://ex.org/x"), NamedNode("http://ex.org/p")
+    objects = [Literal(int(value)) if value.isdigit() else Literal(value) for value in values]
+    batch = Intake(terms).triples(0, 0, tuple((subject, predicate, each) for each in objects))
+    found = asked.matcher(terms).matches(batch.triples.reshape(-1, 3))
+    return [value for value, stays in zip(values, found, strict=True) if stays]
+
+
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [
+        ("STREAM :s [NOW] { ?x :p ?y } FILTER(?y > 5)", "79"),
+        ("STREAM :s [NOW] { ?x :p ?y } ?x :static ?z FILTER(?y > 5 && ?y < 9 && ?z != 1)", "7"),
+        ("STREAM :s [NOW] { ?x :p ?y FILTER(?y > 5) } STREAM :s [RANGE 1s] { ?x :p ?z FILTER(?z < 3) }", "179"),
+        ("STREAM :s [NOW] { ?x :p ?y } { STREAM :s [NOW] { ?x :p ?z } FILTER(?z = 1) }", "179a"),
+        ("STREAM :s [NOW] { ?x :q ?y OPTIONAL { ?x :p ?z FILTER(?z > 8) } }", "9"),
+        ("STREAM :s [NOW] { ?x :p ?y OPTIONAL { ?x :q ?z } } FILTER(!BOUND(?z))", "179a"),
+        ("STREAM :s [NOW] { ?x :p ?y } FILTER(?y > ?z)", "179a"),
+        ("STREAM :s [NOW] { ?x :p ?y } BIND(1 AS ?z) FILTER(?z > 5)", "179a"),
+        ("STREAM :s [NOW] { ?x :p ?y } FILTER(REGEX(?y, 'b'))", "179a"),
+        ("STREAM :s [NOW] { ?x :p ?y } FILTER(?x = :x && ?y IN (1, 9))", "19"),
+        ("STREAM :s [NOW] { ?x :p ?y } FILTER EXISTS { STREAM :s [NOW] { ?x :p ?z } FILTER(?z > 7) }", "179a"),
+        ("STREAM :s [NOW] { ?x :q ?y } FILTER EXISTS { STREAM :s [NOW] { ?x :p ?z } FILTER(?z > 7) }", "9"),
+        ("STREAM :s [NOW] { ?x :q ?y } MINUS { STREAM :s [NOW] { ?x :p ?z } FILTER(?z > 7) }", "9"),
+        ("STREAM :s [TRIPLES 3] { ?x :p ?y } FILTER(?y > 5)", "179a"),
+    ],
+)
+def test_what_a_filter_refuses_does_not_travel(text: str, stays: str) -> None:
+    assert kept(text, *"179a") == list(stays)
+
+
+def test_triples_are_not_compared_with_many_patterns() -> None:
+    texts = [f"SELECT * {{ STREAM <http://ex.org/s> [NOW] {{ ?x <http://ex.org/p> {each} }} }}" for each in range(17)]
+    asked = list(map(prepare, texts))
+    assert len(asked) == MOST_PATTERNS + 1
+    assert len(wanted(asked[1:], "http://ex.org/s").patterns) == MOST_PATTERNS
+    assert wanted(asked, "http://ex.org/s").patterns == {Pattern(predicate=NamedNode("http://ex.org/p"))}

@@ -29,7 +29,7 @@ from cqels.kernels.memo import FIRST_ARGUMENT
 from cqels.kernels.memory import Arena, give
 from cqels.kernels.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
 from cqels.kernels.rows import COLUMNS, OLDEST, TIME
-from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of
+from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of, walk
 from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
 from cqels.model.values import ExpressionError
@@ -130,6 +130,14 @@ def compile_expression(
     """
     words = translate(expression, columns, calls, given=given, seed=seed, identity=identity)
     return install(words, calls)
+
+
+def is_native(expression: Expression) -> bool:
+    """Whether kernels compute the expression from its variables, in most cases without asking Python."""
+    return all(
+        isinstance(node, Var | Constant) or (isinstance(node, Call) and node.name in _NATIVE - _NOWS - _STAMPS.keys())
+        for node in walk(expression)
+    )
 
 
 def translate(

@@ -1,13 +1,15 @@
 """Which triples of a stream some query can match: all others need not travel. Elements themselves always do.
 
 An element is a tick whatever its triples are, so leaving out triples changes no result; leaving out elements would.
+A triple that a FILTER would refuse anyway is left out too, where the kernels can tell from the triple alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +17,52 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
-from cqels.lang.expressions import Exists, Expression, Var, calls, walk
+from cqels.flow.calls import Calls
+from cqels.flow.expressions import compile_expression, is_native
+from cqels.kernels import sieve
+from cqels.lang.expressions import Call, Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Path, Range, Repeat, Steps
 from cqels.model.terms import Term
 from cqels.plan.algebra import (
+    Filter,
+    LeftJoin,
     Node,
     PathPattern,
     Plan,
     Query,
     Stream,
+    Triple,
     Triples,
     expressions_of,
+    inputs_of,
     walk_plan,
 )
+from cqels.plan.rules import conjuncts, rewrite
+from cqels.plan.scope import reads
 
-Pattern: TypeAlias = tuple[Term | None, Term | None, Term | None]
-"""Subject, predicate, object; None matches everything."""
+MOST_PATTERNS = 16
+"""Patterns with one predicate that triples are compared with; if there are more, all with the predicate travel."""
+LARGEST_CONDITION = 40
+"""Nodes of a condition that is looked at before triples travel."""
 
-ANYTHING: Pattern = (None, None, None)
+
+class Condition(NamedTuple):
+    """What else has to hold of a triple, told by the variables that its subject, predicate and object are."""
+
+    expression: Expression
+    variables: tuple[str | None, str | None, str | None]
+
+
+class Pattern(NamedTuple):
+    """Subject, predicate, object; None matches everything."""
+
+    subject: Term | None = None
+    predicate: Term | None = None
+    object: Term | None = None
+    condition: Condition | None = None
+
+
+ANYTHING = Pattern()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +77,68 @@ class Wanted:
 
     def matcher(self, terms: Terms) -> Matcher:
         """The patterns in words. The dictionary keeps those for ever."""
-        words = {tuple(terms.encode_all(pattern)) for pattern in self.patterns}
-        terms.dictionary.pin({word for pattern in words for word in pattern if word > 0})
-        return Matcher(np.array(sorted(words), np.int64).reshape(-1, 3))
+        return Matcher(self.patterns, terms)
 
 
 def wanted(queries: Iterable[Query], stream: str) -> Wanted:
     """What queries can match of a stream, or more where it is not easy to tell."""
-    return Wanted(frozenset(pattern for query in queries for pattern in _patterns(query, stream)))
+    found = {pattern for query in queries for pattern in _patterns(query, stream)}
+    return Wanted(frozenset(_few(found)))
+
+
+def _few(patterns: set[Pattern]) -> Iterator[Pattern]:
+    """The same or more, by fewer patterns."""
+    by_predicate: dict[Term | None, list[Pattern]] = {}
+    for each in patterns:
+        if each.condition is None or each._replace(condition=None) not in patterns:
+            by_predicate.setdefault(each.predicate, []).append(each)
+    for predicate, some in by_predicate.items():
+        yield from some if len(some) <= MOST_PATTERNS else [Pattern(predicate=predicate)]
 
 
 def _patterns(query: Query, stream: str) -> Iterator[Pattern]:
-    read = [node for node in walk_plan(query.plan) if isinstance(node, Stream) and _reads(node, stream)]
+    read = [node for node in walk_plan(rewrite(query).plan) if isinstance(node, Stream) and _reads(node, stream)]
     if read and (_asks_what_windows_hold(query) or any(map(_counts, read)) or _asks_times_of_triples(query)):
         yield ANYTHING
     for node in read:
         for source in node.sources:
             if isinstance(source.window, Range) and source.window.time is not None:
-                yield None, source.window.time, None
-        for inner in walk_plan(node.input):
-            match inner:
-                case Triples(patterns=patterns):
-                    for each in patterns:
-                        yield _constant(each.subject), _constant(each.predicate), _constant(each.object)
-                case PathPattern(path=path):
-                    yield from _steps(path)
+                yield Pattern(predicate=source.window.time)
+        yield from _inside(node.input, [])
+
+
+def _inside(plan: Plan, conditions: list[Expression]) -> Iterator[Pattern]:
+    """The patterns of a plan whose solutions have to fulfil some conditions."""
+    for expression in expressions_of(plan):
+        for node in walk(expression):
+            if isinstance(node, Exists):
+                yield from _inside(node.pattern, [])
+    match plan:
+        case Filter(input=inner, condition=condition):
+            yield from _inside(inner, [*conditions, *conjuncts(condition)])
+        case LeftJoin(left=left, right=right, condition=condition):
+            yield from _inside(left, [])
+            yield from _inside(right, [] if condition is None else conjuncts(condition))
+        case Triples(patterns=patterns):
+            for each in patterns:
+                yield _pattern(each, conditions)
+        case PathPattern(path=path):
+            yield from _steps(path)
+        case _:
+            for below in inputs_of(plan):
+                yield from _inside(below, [])
+
+
+def _pattern(triple: Triple, conditions: list[Expression]) -> Pattern:
+    """A triple pattern with those of the conditions that it alone decides on."""
+    subject, predicate, object = triple.subject, triple.predicate, triple.object
+    first, second, third = (node.name if isinstance(node, Var) else None for node in (subject, predicate, object))
+    told = [each for each in conditions if is_native(each) and reads(each) and reads(each) <= {first, second, third}]
+    condition = None
+    if told and sum(1 for each in told for _ in walk(each)) <= LARGEST_CONDITION:
+        expression = reduce(lambda one, other: Call("AND", (one, other)), told)
+        condition = Condition(expression, (first, second, third))
+    return Pattern(_constant(subject), _constant(predicate), _constant(object), condition)
 
 
 def _reads(node: Stream, stream: str) -> bool:
@@ -104,7 +171,7 @@ def _constant(node: Node) -> Term | None:
 def _steps(path: Path) -> Iterator[Pattern]:
     match path:
         case Link(iri=iri):
-            yield None, iri, None
+            yield Pattern(predicate=iri)
         case Inverse(path=inner):
             yield from _steps(inner)
         case Steps(paths=paths) | Choice(paths=paths):
@@ -118,22 +185,29 @@ def _steps(path: Path) -> Iterator[Pattern]:
             yield ANYTHING
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Matcher:
-    """Patterns in the words of a dictionary, 0 for any word."""
+    """Patterns in the words of a dictionary (`cqels.kernels.sieve`)."""
 
-    patterns: Words
+    def __init__(self, patterns: Iterable[Pattern], terms: Terms) -> None:
+        functions = Calls(terms.dictionary, limit=0)
+        rows = [
+            (*terms.encode_all(each[:3]), 0 if each.condition is None else _compiled(each.condition, functions))
+            for each in patterns
+        ]
+        terms.dictionary.pin({word for row in rows for word in row[:3] if word > 0})
+        self._arena = terms.dictionary.arena
+        self._place = self._arena.take(sieve.PATTERNS + len(rows) * sieve.PATTERN_WORDS)
+        words = self._arena.words
+        words[self._place + sieve.COUNT], words[self._place + sieve.DICTIONARY] = len(rows), terms.dictionary.place
+        first = self._place + sieve.PATTERNS
+        words[first : first + len(rows) * sieve.PATTERN_WORDS] = np.array(rows, np.int64).reshape(-1)
 
     def matches(self, triples: Words) -> npt.NDArray[np.bool_]:
         """Which of the triples, rows of three words, some pattern matches."""
-        by_predicate = (self.patterns[:, 0] == 0) & (self.patterns[:, 1] != 0) & (self.patterns[:, 2] == 0)
-        found = np.isin(triples[:, 1], self.patterns[by_predicate, 1])
-        for pattern in self.patterns[~by_predicate]:
-            fits = np.ones(len(triples), np.bool_)
-            for column in np.flatnonzero(pattern):
-                fits &= triples[:, column] == pattern[column]
-            found |= fits
-        return found
+        triples = np.ascontiguousarray(triples)
+        found = np.empty(len(triples), np.int64)
+        sieve.sift(self._arena.base, self._place, triples.ctypes.data, len(triples), found.ctypes.data)
+        return found.astype(np.bool_)
 
     def kept(self, batch: Batch) -> Batch:
         """All elements, each with those of its triples that some pattern matches."""
@@ -146,3 +220,8 @@ def only(batch: Batch, found: npt.NDArray[np.bool_]) -> Batch:
         return batch
     ends = np.cumsum(np.concatenate([[0], found]))[np.cumsum(np.concatenate([[0], batch.counts]))]
     return Batch(batch.times, batch.streams, np.diff(ends), batch.triples.reshape(-1, 3)[found].reshape(-1))
+
+
+def _compiled(condition: Condition, functions: Calls) -> int:
+    columns = {name: place for place, name in enumerate(condition.variables) if name is not None}
+    return compile_expression(condition.expression, columns, functions)
