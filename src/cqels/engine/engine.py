@@ -48,16 +48,17 @@ class Engine:
         size: int | None = None,
         reject: Callable[[Rejected], None] | None = None,
         now: Callable[[], int] = time_ns,
+        share: bool = True,
     ) -> None:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
         Boundaries of sliding windows are counted from `start`.  `size` limits the engine's memory, in bytes.  `reject`
-        is called with what is late; `late` counts it.
+        is called with what is late; `late` counts it.  Queries that differ in constants alone share their windows and
+        joins, unless `share` is False: results are the same.
         """
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
-        self._core = Core(
-            self.store, Arena(None if memory is None else _emptied(Path(memory)), size=size), start=parse_time(start)
-        )
+        arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
+        self._core = Core(self.store, arena, start=parse_time(start), share=share)
         self._clock = Clock(now=now)
         self._settings: dict[str, StreamSettings] = {}
         self._state = State(self._core, self._clock, self._settings)

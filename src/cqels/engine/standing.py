@@ -64,10 +64,15 @@ class StandingQuery:
         self._engine.drop(self)
 
     def explain(self, format: str = "text") -> str:
-        """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken."""
+        """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken.
+
+        Where other queries share it, that is the plan of all of them, and the text says who they are.
+        """
         from cqels.engine.analysis import analysed
 
-        return analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+        text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+        share = self.running.member
+        return text if share is None or format != "text" else f"{share.told(self.running)}\n{text}"
 
     # ------------------------------------------------------------ tables
 
