@@ -61,14 +61,13 @@ class _Variants(Choices):
         events, running = list(like.events), [*there]
         at = 0
         for number in range(self.number(0, 6)):
-            at = self.number(at, len(events))
+            at = at if self.chance(40) else self.number(at, len(events))
             if running and self.chance(40):
                 events.insert(at, Drop(running.pop(self.number(0, len(running) - 1))))
             else:
                 running.append(f"late-{number}")
                 events.insert(at, self.register(running[-1], text, like))
-            if self.chance(50):
-                at += 1
+            at += 1
         for _ in range(self.pick([0, 0, 1, 2])):
             events.insert(self.number(0, len(events)), Snapshot())
         return tuple(events)

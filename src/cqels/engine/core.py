@@ -150,7 +150,8 @@ class Core:
         self.shares: list[Share] = []
         self._open: dict[str, tuple[Constants, Running | Share]] = {}
         """What a query that is registered now may share a pipeline with, by what they have in common."""
-        self._settled = True
+        self._unsettled: list[Share] = []
+        """Those whose static tables are not complete."""
         self.released = 0
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
@@ -290,7 +291,6 @@ class Core:
             there.hand_over(share)
             self.shares.remove(there)
         share.add(running, constants)
-        self._settled = False
         return running
 
     def _open_share(self, key: str, query: Query, constants: Constants, varying: Iterable[int]) -> Share:
@@ -298,18 +298,23 @@ class Core:
         self._open[key] = constants, share
         self._begin(share.running)
         self.shares.append(share)
+        self._unsettled.append(share)
         return share
 
     def settle(self) -> None:
         """Something happens: who is registered later sees less, and shares nothing with those who are there now."""
-        self._open.clear()
-        if self._settled:
-            return
-        self._settled = True
-        for share in self.shares:
+        unsettled = [share for share in self._unsettled if share in self.shares]
+        self.close_shares()
+        for share in unsettled:
             for table in share.running.pipeline.tables:
                 self._tables.refresh(share.running, table)
-        self._give_back()
+        if unsettled:
+            self._give_back()
+
+    def close_shares(self) -> None:
+        """Let nobody have a part in what is there."""
+        self._open.clear()
+        self._unsettled.clear()
 
     # ------------------------------------------------------------ queries that read others
 
@@ -365,10 +370,9 @@ class Core:
         if any(self.readers(each) for each in self.makers.values()):
             linked = [each for each in alone if each.output is not None or each.streams & made]
             alone = [each for each in alone if each not in linked]
-        if alone:
-            numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
-            block = self._block(batch, numbers)
-            for running in alone:
+        for part, numbers, readers in self._parted(batch, alone):
+            block = self._block(part, numbers)
+            for running in readers:
                 self._run(running, block)
         if linked:
             self._chained(linked, batch)
@@ -378,6 +382,31 @@ class Core:
         self.arena.trim()
         if len(self.dictionary) > self._release_at:
             self.collect()
+
+    def _parted(self, batch: Batch, pipelines: list[Running]) -> Iterator[tuple[Batch, Words, list[Running]]]:
+        """The elements that some pipelines read, with their numbers, and these pipelines: all of them, each once.
+
+        All are told when the first one comes, and the last.
+        """
+        numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
+        there = frozenset(np.unique(batch.streams).tolist()) - {machine.HEARTBEAT}
+        groups: dict[frozenset[int], list[Running]] = {}
+        for each in pipelines:
+            groups.setdefault(each.streams & there, []).append(each)
+        if groups.keys() == {there}:
+            yield batch, numbers, pipelines
+            return
+        order = np.argsort(batch.streams, kind="stable")
+        ordered = batch.streams[order]
+        for streams, readers in groups.items():
+            places = [
+                order[slice(*np.searchsorted(ordered, [stream, stream + 1]))]
+                for stream in (machine.HEARTBEAT, *streams)
+            ]
+            chosen = np.sort(np.concatenate(places))
+            first, last = (_event(int(batch.times[end]), machine.ADVANCE) for end in (0, -1))
+            part = Batch.concatenate([first, batch.take(chosen), last])
+            yield part, np.concatenate([numbers[:1], numbers[chosen], numbers[-1:]]), readers
 
     def changed(self, graphs: set[NamedNode | None]) -> None:
         """The dataset has changed: the queries that read these graphs have a tick."""

@@ -247,6 +247,7 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
 
     A variable ranges over streams, and who shared a pipeline depends on what happened between registrations.
     """
+    core.close_shares()
     by_name = {running.name: running for running in core.running}
     core.shares = [_share(state, core, by_name) for state in page["shares"]]
     shared = {running for share in core.shares for running in share.members}
