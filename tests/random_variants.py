@@ -25,6 +25,8 @@ _PATTERNS = (
     "STREAM :s1 [{window}] {{ ?x {link} :a }} FILTER NOT EXISTS {{ STREAM :s2 [{window}] {{ ?x {other} :b }} }}",
     "STREAM :s1 [{window}] {{ ?x {link} :a }} MINUS {{ ?x {other} :b }}",
     "STREAM :s1 [{window}] {{ ?x {link} :a }} ?x {other} ?y . ?y {link} :b",
+    "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x {link} :a }}",
+    "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x {link} ?y }} FILTER(?y = :a)",
 )
 _WINDOWS = ("NOW", "RANGE 2s", "RANGE 4s", "RANGE 3s SLIDE 2s", "ELEMENTS 3", "TRIPLES 4", "ALL")
 _FORMS = (

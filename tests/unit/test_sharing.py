@@ -189,6 +189,8 @@ def test_explain_says_who_shares(engine: Engine) -> None:
         ("SELECT * { STREAM :s [NOW] { ?x :p ?y OPTIONAL { ?x :q :a } } FILTER(?x = :b) }", ["http://ex.org/b"]),
         ("SELECT * { STREAM :s [NOW] { ?x :p ?y OPTIONAL { ?x :q ?z } } FILTER(?z = :b) }", []),
         ("SELECT ?x (COUNT(*) AS ?n) { STREAM :s [NOW] { ?x :p :a } } GROUP BY ?x", ["http://ex.org/a"]),
+        ("SELECT * { { SELECT ?x { STREAM :s [NOW] { ?x :p ?y } } } FILTER(?y = :a) }", []),
+        ("SELECT * { { SELECT ?x { STREAM :s [NOW] { ?x :p ?y } } } FILTER(?x = :a) }", ["http://ex.org/a"]),
     ],
 )
 def test_the_constants_of_a_query(text: str, constants: list[str]) -> None:

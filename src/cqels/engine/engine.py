@@ -66,6 +66,8 @@ class Engine:
         self.intake = Intake(self._core.terms)
         self._reject = reject
         self._queries: dict[str, StandingQuery] = {}
+        self.listening: dict[StandingQuery, None] = {}
+        """The queries whose results are given to a function, in the order in which they were."""
         self._count = 0
 
     @property
@@ -179,7 +181,8 @@ class Engine:
             if text is not None:
                 error.locate(text)
             raise
-        standing = self._queries[chosen] = StandingQuery(self, running, callback)
+        standing = self._queries[chosen] = StandingQuery(self, running)
+        standing.on_result(callback)
         return standing
 
     def _unused_name(self) -> str:
@@ -222,6 +225,7 @@ class Engine:
         standing.running.make()
         self._core.drop(standing.running)
         del self._queries[standing.name]
+        self.listening.pop(standing, None)
 
     # ------------------------------------------------------------ input
 
@@ -304,7 +308,7 @@ class Engine:
         return reject
 
     def _tell(self) -> None:
-        for standing in tuple(self._queries.values()):
+        for standing in tuple(self.listening):
             standing.tell()
 
     # ------------------------------------------------------------ state
@@ -350,7 +354,9 @@ class Engine:
     def close(self) -> None:
         """Let everything go."""
         self._queries.clear()
+        self.listening.clear()
         self._core.running.clear()
+        self._core.shares.clear()
         self._core.holders.clear()  # which know this engine: without them it goes at once, and its store with it
         self._core.arena.close()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pyoxigraph import Literal, NamedNode
 
 from cqels.lang.expressions import Call, Constant, Expression, Var, calls
+from cqels.lang.syntax import Count
 from cqels.model.terms import RDF_TYPE, XSD_STRING, Term
 from cqels.plan.algebra import (
     Distinct,
@@ -124,9 +125,11 @@ class _Search:
     def plan(self, plan: Plan) -> Plan | None:
         match plan:
             case Project(input=inner, variables=names):
+                self._see(names)
                 below = self.plan(inner)
                 return below and Project(below, (*names, CLASS) if self.varying else names)
             case Group(input=inner, keys=keys) if keys:
+                self._see(keys)
                 below = self.plan(inner)
                 return below and replace(plan, input=below, keys=(*keys, CLASS) if self.varying else keys)
             case Filter(input=inner, condition=condition):
@@ -143,6 +146,10 @@ class _Search:
                 return self._joined((plan,))
             case _:
                 return None
+
+    def _see(self, names: Collection[str]) -> None:
+        """Only these variables of what is below are those that stand above."""
+        self.wanted = [each for each in self.wanted if each.name in names]
 
     def _filter(self, inner: Plan, condition: Expression) -> Plan | None:
         parts = [(part, _equality(part)) for part in conjuncts(condition)]
@@ -167,6 +174,8 @@ class _Search:
 
     def _part(self, plan: Plan) -> Plan:
         match plan:
+            case Stream(sources=sources) if any(isinstance(each.window, Count) and each.window.by for each in sources):
+                return plan  # which chooses among the solutions inside
             case Stream(input=inner) | Filter(input=inner):
                 return replace(plan, input=self._part(inner))
             case Triples(patterns=patterns):
