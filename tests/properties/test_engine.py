@@ -25,6 +25,7 @@ from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
 from ..random_stars import star, stars
+from ..random_variants import variants
 from ..scenarios import EX, Scenario, run
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
@@ -105,6 +106,18 @@ def test_the_engine_agrees_where_queries_come_and_go(examples: int) -> None:
 
     @settings(max_examples=examples)
     @given(scenarios(COMPANY, beside=2))
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=Incremental) == run(scenario)
+
+    law()
+
+
+@pytest.mark.parametrize("examples", SIZES)
+def test_the_engine_agrees_where_queries_are_variants(examples: int) -> None:
+    """engine(s) = reference(s) where queries differ in constants, so that they share what they can."""
+
+    @settings(max_examples=examples)
+    @given(variants())
     def law(scenario: Scenario) -> None:
         assert run(scenario, engine=Incremental) == run(scenario)
 

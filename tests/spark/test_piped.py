@@ -25,6 +25,7 @@ from ..properties.test_engine import COMPANY, FEATURES, ORDERED
 from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
+from ..random_variants import variants
 from ..scenarios import Scenario, run
 from ..test_cases import FILES, play
 from .piped import Piped
@@ -51,8 +52,8 @@ def test_case(path: Path) -> None:
 @pytest.mark.parametrize("examples", SIZES)
 @pytest.mark.parametrize(
     "made",
-    [scenarios(COMPANY, beside=2), scenarios(FEATURES), shapes(FEATURES), ordered_scenarios(ORDERED)],
-    ids=["company", "any", "shapes", "ordered"],
+    [scenarios(COMPANY, beside=2), scenarios(FEATURES), shapes(FEATURES), ordered_scenarios(ORDERED), variants()],
+    ids=["company", "any", "shapes", "ordered", "variants"],
 )
 def test_the_pipeline_agrees_with_the_reference(made: st.SearchStrategy[Scenario], examples: int) -> None:
     """pipeline(s) = reference(s), whatever is lost on the way and however large the micro-batches are."""

@@ -16,6 +16,7 @@ from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Batch, Words
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
+from cqels.engine.sharing import Constants, Share, differing
 from cqels.engine.tables import Tables
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Calls, Function
@@ -38,6 +39,7 @@ from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
+from cqels.plan.templates import constants_of, general
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
 
@@ -69,12 +71,21 @@ class Running:
     """The number of the stream that it makes."""
     raw: list[Words] = field(default_factory=list)
     """What the machine sent, rows of words; made into results when they are taken."""
+    share: Share | None = None
+    """That whose pipeline this is: it stands for all its members."""
+    member: Share | None = None
+    """That whose pipeline it has a part in, instead of one of its own."""
 
     ready: list[Result] = field(default_factory=list)
 
     @cached_property
     def fingerprint(self) -> str:
         return fingerprint(self.query)
+
+    def alike(self, query: Query, name: str) -> Running:
+        """Another query that reads what this one reads, and is to have part in a pipeline."""
+        answers = Answers(query, name, self.answers.columns)
+        return Running(query, name, self.pipeline, answers, self.terms, self.plan, self.streams, self.graphs, [])
 
     @property
     def has_sent(self) -> bool:
@@ -107,15 +118,17 @@ class Running:
         """What the machine sent since the last time."""
         rows, self.raw = self.raw, []
         if not rows:
-            return np.empty((0, COLUMNS + len(self.pipeline.columns)), np.int64)
+            return np.empty((0, COLUMNS + len(self.answers.columns)), np.int64)
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 class Core:
     """Runs queries over the streams it is told of, each element in its turn."""
 
-    def __init__(self, store: Store, arena: Arena, *, start: int = 0) -> None:
+    def __init__(self, store: Store, arena: Arena, *, start: int = 0, share: bool = True) -> None:
         self.store = store
+        self.share = share
+        """Queries share what they can."""
         self.arena = arena
         self.dictionary = ArenaDictionary(arena)
         self.calls = Calls(self.dictionary)
@@ -131,6 +144,14 @@ class Core:
         self.gone: dict[str, int] = {}
         """Streams whose queries were dropped."""
         self.running: list[Running] = []
+        """The queries."""
+        self.makers: dict[str, Running] = {}
+        """Those that make streams, by the names of these."""
+        self.shares: list[Share] = []
+        self._open: dict[str, tuple[Constants, Running | Share]] = {}
+        """What a query that is registered now may share a pipeline with, by what they have in common."""
+        self._unsettled: list[Share] = []
+        """Those whose static tables are not complete."""
         self.released = 0
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
@@ -158,18 +179,29 @@ class Core:
         """Add a query. It sees the elements that come from now on."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
-        for each in self.running:
-            if each.output is not None:
-                each.make()  # what has been made so far is not for this query
-        running = self.compiled(query, name, dict(self.streams))
-        if self.last is not None:
-            self.arena.words[running.pipeline.place + machine.LAST] = self.last
-        for table in running.pipeline.tables:
-            self._tables.refresh(running.pipeline, running.name, table)
+        for each in self.makers.values():
+            each.make()  # what has been made so far is not for this query
+        running = self._shared(query, name) if self.share and output is None else None
+        if running is None:
+            running = self._alone(query, name)
         if output is not None:
             running.output = self.add_stream(output)
+            self.makers[output] = running
         self.running.append(running)
         return running
+
+    def _alone(self, query: Query, name: str) -> Running:
+        """A query with a pipeline of its own."""
+        running = self.compiled(query, name, dict(self.streams))
+        self._begin(running)
+        for table in running.pipeline.tables:
+            self._tables.refresh(running, table)
+        return running
+
+    def _begin(self, running: Running) -> None:
+        """Let a pipeline know what time it is."""
+        if self.last is not None:
+            self.arena.words[running.pipeline.place + machine.LAST] = self.last
 
     def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
         """A query in the arena, as one that was registered when there were these streams."""
@@ -203,19 +235,93 @@ class Core:
         """Forget a query, and give its memory back."""
         self.running.remove(running)
         if running.output is not None:
+            del self.makers[running.name]
             self.gone[running.name] = self.streams.pop(running.name)
-        used = {number for each in self.running for number, _ in each.functions}
-        self.calls.drop(number for number, _ in running.functions if number not in used)
+        share = running.member
+        if share is not None:
+            share.leave(running)
+            if share.classes:
+                return
+            self.shares.remove(share)
+        self._open = {key: each for key, each in self._open.items() if each[1] not in (running, share)}
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Give the memory and the functions back that no pipeline uses."""
+        self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
         give_back(self.arena, self.dictionary, self._roots())
 
     def _roots(self) -> list[int]:
         """The places that all memory in use is reached from."""
         fixed = [int(word) for word in self.arena.words[ROOTS:FREE]]
-        pipelines = [place for each in self.running for place in places_of(each.pipeline)]
+        pipelines = [place for each in self.pipelines for place in places_of(each.pipeline)]
         return [*fixed, self.block[0], *pipelines]
+
+    # ------------------------------------------------------------ queries that share a pipeline
+
+    @property
+    def pipelines(self) -> list[Running]:
+        """What there is to run."""
+        return [*(each for each in self.running if each.member is None), *(each.running for each in self.shares)]
+
+    def _shared(self, query: Query, name: str) -> Running | None:
+        """A query with a part in the pipeline of others, or one that others may have a part in later; None for neither.
+
+        It has a pipeline of its own as long as it is the only one.
+        """
+        constants = constants_of(query)
+        made = {NamedNode(each) for each in self.makers}
+        if constants is None or any(source.stream in made for source in sources_of(query)):
+            return None
+        key = fingerprint(general(query, range(len(constants))).query)
+        if key not in self._open:
+            running = self._alone(query, name)
+            if not running.pipeline.recomputed:
+                self._open[key] = constants, running
+            return running
+        first, there = self._open[key]
+        running = (there if isinstance(there, Running) else there.running).alike(query, name)
+        if isinstance(there, Running):
+            share = self._open_share(key, there.query, first, differing(first, constants))
+            share.add(there, first)
+        elif there.fits(constants):
+            share = there
+        else:
+            share = self._open_share(key, there.first, first, there.differing(constants))
+            there.hand_over(share)
+            self.shares.remove(there)
+        share.add(running, constants)
+        return running
+
+    def _open_share(self, key: str, query: Query, constants: Constants, varying: Iterable[int]) -> Share:
+        share = Share.of(self, query, constants, varying, dict(self.streams))
+        self._open[key] = constants, share
+        self._begin(share.running)
+        self.shares.append(share)
+        self._unsettled.append(share)
+        return share
+
+    def settle(self) -> None:
+        """Something happens: who is registered later sees less, and shares nothing with those who are there now."""
+        unsettled = [share for share in self._unsettled if share in self.shares]
+        self.close_shares()
+        for share in unsettled:
+            for table in share.running.pipeline.tables:
+                self._tables.refresh(share.running, table)
+        if unsettled:
+            self._give_back()
+
+    def close_shares(self) -> None:
+        """Let nobody have a part in what is there."""
+        self._open.clear()
+        self._unsettled.clear()
+
+    # ------------------------------------------------------------ queries that read others
 
     def readers(self, running: Running) -> list[Running]:
         """The queries that read what a query makes."""
+        if running.output is None:
+            return []
         return [each for each in self.running if running.output in each.streams]
 
     def named_readers(self, running: Running) -> list[Running]:
@@ -258,14 +364,15 @@ class Core:
         """Elements and heartbeats, in order of time."""
         if not len(batch):
             return
-        linked = [each for each in self.running if each.output is not None or self._makers(each)]
-        alone = [each for each in self.running if each not in linked]
-        if not any(self.readers(each) for each in linked):
-            linked, alone = [], self.running
-        if alone:
-            numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
-            block = self._block(batch, numbers)
-            for running in alone:
+        self.settle()
+        made = {each.output for each in self.makers.values()}
+        linked, alone = [], self.pipelines
+        if any(self.readers(each) for each in self.makers.values()):
+            linked = [each for each in alone if each.output is not None or each.streams & made]
+            alone = [each for each in alone if each not in linked]
+        for part, numbers, readers in self._parted(batch, alone):
+            block = self._block(part, numbers)
+            for running in readers:
                 self._run(running, block)
         if linked:
             self._chained(linked, batch)
@@ -276,27 +383,53 @@ class Core:
         if len(self.dictionary) > self._release_at:
             self.collect()
 
+    def _parted(self, batch: Batch, pipelines: list[Running]) -> Iterator[tuple[Batch, Words, list[Running]]]:
+        """The elements that some pipelines read, with their numbers, and these pipelines: all of them, each once.
+
+        All are told when the first one comes, and the last.
+        """
+        numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
+        there = frozenset(np.unique(batch.streams).tolist()) - {machine.HEARTBEAT}
+        groups: dict[frozenset[int], list[Running]] = {}
+        for each in pipelines:
+            groups.setdefault(each.streams & there, []).append(each)
+        if groups.keys() == {there}:
+            yield batch, numbers, pipelines
+            return
+        order = np.argsort(batch.streams, kind="stable")
+        ordered = batch.streams[order]
+        for streams, readers in groups.items():
+            places = [
+                order[slice(*np.searchsorted(ordered, [stream, stream + 1]))]
+                for stream in (machine.HEARTBEAT, *streams)
+            ]
+            chosen = np.sort(np.concatenate(places))
+            first, last = (_event(int(batch.times[end]), machine.ADVANCE) for end in (0, -1))
+            part = Batch.concatenate([first, batch.take(chosen), last])
+            yield part, np.concatenate([numbers[:1], numbers[chosen], numbers[-1:]]), readers
+
     def changed(self, graphs: set[NamedNode | None]) -> None:
         """The dataset has changed: the queries that read these graphs have a tick."""
+        self.settle()
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
-        for running in list(self.running):
+        for running in self.pipelines:
             read = running.graphs
             if not (read & graphs or (ANY in read and graphs - {None})):
                 continue
             for table in running.pipeline.tables:
-                self._tables.refresh(running.pipeline, running.name, table)
+                self._tables.refresh(running, table)
             if running.pipeline.recomputed:
                 self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
             block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
             self._run(running, block)
             made.extend(self._made(running))
-        self._deliver(self.running, made)
+        self._deliver(self.pipelines, made)
 
     def refresh(self) -> None:
         """Bring all tables up to date with a dataset that may have changed unseen."""
-        for running in self.running:
-            moved = [self._tables.refresh(running.pipeline, running.name, table) for table in running.pipeline.tables]
+        for running in self.pipelines:
+            moved = [self._tables.refresh(running, table) for table in running.pipeline.tables]
             if any(moved):
                 if running.pipeline.recomputed:
                     self._recomputation.changed(running.pipeline)
@@ -417,8 +550,12 @@ class Core:
         queue = int(words[pipeline.place + machine.RESULTS])
         if count := int(words[queue + COUNT]):
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
-            running.raw.append(words[data : data + count * width].reshape(count, width).copy())
+            rows = words[data : data + count * width].reshape(count, width).copy()
             clear(self.arena.base, queue)
+            if running.share is None:
+                running.raw.append(rows)
+            else:
+                running.share.route(rows)
 
     # ------------------------------------------------------------ memory
 
@@ -431,7 +568,7 @@ class Core:
         base, place, words = self.arena.base, self.dictionary.place, self.arena.words
         self.calls.forget()
         self.terms.forget()
-        for running in self.running:
+        for running in self.pipelines:
             if running.pipeline.terms:
                 from cqels.kernels.sorting import forget_lore
 

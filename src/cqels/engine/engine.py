@@ -48,16 +48,17 @@ class Engine:
         size: int | None = None,
         reject: Callable[[Rejected], None] | None = None,
         now: Callable[[], int] = time_ns,
+        share: bool = True,
     ) -> None:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
         Boundaries of sliding windows are counted from `start`.  `size` limits the engine's memory, in bytes.  `reject`
-        is called with what is late; `late` counts it.
+        is called with what is late; `late` counts it.  Queries that differ in constants alone share their windows and
+        joins, unless `share` is False: results are the same.
         """
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
-        self._core = Core(
-            self.store, Arena(None if memory is None else _emptied(Path(memory)), size=size), start=parse_time(start)
-        )
+        arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
+        self._core = Core(self.store, arena, start=parse_time(start), share=share)
         self._clock = Clock(now=now)
         self._settings: dict[str, StreamSettings] = {}
         self._state = State(self._core, self._clock, self._settings)
@@ -65,6 +66,8 @@ class Engine:
         self.intake = Intake(self._core.terms)
         self._reject = reject
         self._queries: dict[str, StandingQuery] = {}
+        self.listening: dict[StandingQuery, None] = {}
+        """The queries whose results are given to a function, in the order in which they were."""
         self._count = 0
 
     @property
@@ -178,7 +181,8 @@ class Engine:
             if text is not None:
                 error.locate(text)
             raise
-        standing = self._queries[chosen] = StandingQuery(self, running, callback)
+        standing = self._queries[chosen] = StandingQuery(self, running)
+        standing.on_result(callback)
         return standing
 
     def _unused_name(self) -> str:
@@ -221,6 +225,7 @@ class Engine:
         standing.running.make()
         self._core.drop(standing.running)
         del self._queries[standing.name]
+        self.listening.pop(standing, None)
 
     # ------------------------------------------------------------ input
 
@@ -303,7 +308,7 @@ class Engine:
         return reject
 
     def _tell(self) -> None:
-        for standing in tuple(self._queries.values()):
+        for standing in tuple(self.listening):
             standing.tell()
 
     # ------------------------------------------------------------ state
@@ -349,7 +354,9 @@ class Engine:
     def close(self) -> None:
         """Let everything go."""
         self._queries.clear()
+        self.listening.clear()
         self._core.running.clear()
+        self._core.shares.clear()
         self._core.holders.clear()  # which know this engine: without them it goes at once, and its store with it
         self._core.arena.close()
 

@@ -17,14 +17,17 @@ import numpy as np
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.clock import Clock
-from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
+from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core, Running
+from cqels.engine.sharing import Constants, Share
 from cqels.flow.places import places_of, with_places
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory import ROOTS, Arena, give
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
+from cqels.plan.algebra import Query
+from cqels.plan.templates import constants_of
 
-VERSION = 3
+VERSION = 4
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -50,6 +53,7 @@ class State:
 
     def write(self) -> None:
         """Have all in the arena."""
+        self.core.settle()
         numbers, held = self.clock.state()
         waiting = [held, self.aside.elements]
         page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
@@ -98,17 +102,24 @@ class State:
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         functions = []
         by_name = {running.name: running for running in core.running}
+        executed = [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
         for state in page["queries"]:
             running = by_name[state["name"]]
-            running.pipeline = with_places(running.pipeline, iter(state["places"]))
-            running.functions = [
-                (number, function) for number, (_, function) in zip(state["functions"], running.functions, strict=True)
-            ]
+            if running.member is None:
+                executed.append((running, state))
             running.streams, running.output = frozenset(state["streams"]), state["output"]
             running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
             running.ready = [_result_of(running.name, each) for each in state["ready"]]
             running.answers.restore(state["answers"], core.terms)
+        for running, state in executed:
+            running.pipeline = with_places(running.pipeline, iter(state["places"]))
+            running.functions = [
+                (number, function) for number, (_, function) in zip(state["functions"], running.functions, strict=True)
+            ]
             functions += running.functions
+        for share in core.shares:
+            for member in share.members:
+                member.pipeline = share.running.pipeline
         core.calls.renumber(functions)
         order = {state["name"]: place for place, state in enumerate(page["queries"])}
         core.running.sort(key=lambda running: order[running.name])
@@ -128,11 +139,9 @@ class State:
             "settings": [[each.iri, each.lateness, each.idle, each.arrival] for each in self.settings.values()],
             "queries": [
                 {
+                    **({} if running.member is not None else _pipeline(running)),
                     "name": running.name,
                     "query": running.fingerprint,
-                    "places": list(places_of(running.pipeline)),
-                    "functions": [number for number, _ in running.functions],
-                    "known": list(running.pipeline.streams),
                     "streams": sorted(running.streams),
                     "output": running.output,
                     "ready": [_result(each) for each in running.ready],
@@ -141,10 +150,27 @@ class State:
                 }
                 for running in core.running
             ],
+            "shares": [
+                {
+                    **_pipeline(share.running),
+                    "varying": list(share.general.numbers),
+                    "next": share.next,
+                    "classes": [[each.number, [one.name for one in each.members]] for each in share.classes.values()],
+                }
+                for share in core.shares
+            ],
         }
 
 
 # ---------------------------------------------------------------- the page
+
+
+def _pipeline(running: Running) -> dict[str, Any]:
+    return {
+        "places": list(places_of(running.pipeline)),
+        "functions": [number for number, _ in running.functions],
+        "known": list(running.pipeline.streams),
+    }
 
 
 def _result(result: Result) -> list[Any]:
@@ -217,13 +243,44 @@ def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]
 
 
 def _recompile(page: dict[str, Any], core: Core) -> None:
-    """Compile again what was registered when there were other streams: a variable ranges over them."""
+    """Have the pipelines that there were then, each compiled for the streams that there were at its registration.
+
+    A variable ranges over streams, and who shared a pipeline depends on what happened between registrations.
+    """
+    core.close_shares()
+    by_name = {running.name: running for running in core.running}
+    core.shares = [_share(state, core, by_name) for state in page["shares"]]
+    shared = {running for share in core.shares for running in share.members}
     for state in page["queries"]:
-        (running,) = (each for each in core.running if each.name == state["name"])
-        if running.pipeline.streams != tuple(state["known"]):
-            streams = {iri: number for number, iri in enumerate(state["known"])}
-            again = core.compiled(running.query, running.name, streams)
-            running.pipeline, running.functions = again.pipeline, again.functions
+        running = by_name[state["name"]]
+        if running in shared:
+            continue
+        if running.member is not None or running.pipeline.streams != tuple(state["known"]):
+            again = core.compiled(running.query, running.name, _numbered(state["known"]))
+            running.pipeline, running.plan, running.functions = again.pipeline, again.plan, again.functions
+            running.answers.columns, running.member = again.pipeline.columns, None
+
+
+def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:
+    found = [(number, [by_name[name] for name in names]) for number, names in state["classes"]]
+    query = found[0][1][0].query
+    share = Share.of(core, query, _constants(query), state["varying"], _numbered(state["known"]))
+    share.next = state["next"]
+    for number, members in found:
+        one = share.opened(number, _constants(members[0].query))
+        for member in members:
+            share.join(member, one)
+    return share
+
+
+def _constants(query: Query) -> Constants:
+    constants = constants_of(query)
+    assert constants is not None
+    return constants
+
+
+def _numbered(streams: list[str]) -> dict[str, int]:
+    return {iri: number for number, iri in enumerate(streams)}
 
 
 def _by_number(streams: dict[str, int]) -> dict[str, int]:

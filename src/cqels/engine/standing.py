@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class StandingQuery:
     """A query that runs in an engine. Results are kept until they are taken."""
 
-    def __init__(self, engine: Engine, running: Running, callback: Callable[[Result], None] | None) -> None:
+    def __init__(self, engine: Engine, running: Running) -> None:
         self.running = running
         self._engine = engine
-        self._callback = callback
+        self._callback: Callable[[Result], None] | None = None
 
     def __repr__(self) -> str:
         return f"<query {self.name}>"
@@ -53,6 +53,10 @@ class StandingQuery:
     def on_result(self, callback: Callable[[Result], None] | None) -> None:
         """Give each result to a function as it comes, instead of keeping it; None keeps them again."""
         self._callback = callback
+        if callback is None:
+            self._engine.listening.pop(self, None)
+        else:
+            self._engine.listening.setdefault(self)
 
     def tell(self) -> None:
         if self._callback is not None:
@@ -64,10 +68,15 @@ class StandingQuery:
         self._engine.drop(self)
 
     def explain(self, format: str = "text") -> str:
-        """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken."""
+        """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken.
+
+        Where other queries share it, that is the plan of all of them, and the text says who they are.
+        """
         from cqels.engine.analysis import analysed
 
-        return analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+        text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+        share = self.running.member
+        return text if share is None or format != "text" else f"{share.told(self.running)}\n{text}"
 
     # ------------------------------------------------------------ tables
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
-from cqels.flow.stages import Pipeline, Table, WholeGraph, put_rows
+from cqels.flow.stages import Table, WholeGraph, put_rows
 from cqels.kernels.memory import Arena, give
 from cqels.model.terms import Term
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.functions import Context
 from cqels.plan.scope import mentioned, variables
+from cqels.plan.templates import is_own, particular
 from cqels.store.dataset import Store
+
+if TYPE_CHECKING:
+    from cqels.engine.core import Running
+
+_FEW_KEYS = 64
+"""Constants for which the dataset is asked one by one rather than for all at once."""
 
 
 class Tables:
@@ -26,16 +34,14 @@ class Tables:
         self._store = store
         self._terms = terms
 
-    def refresh(self, pipeline: Pipeline, seed: str, table: Table) -> bool:
-        """Put the difference between a table and the dataset as it is now into the table's queue: is there one?
-
-        `seed` is what draws, such as those of RAND(), begin with.
-        """
+    def refresh(self, running: Running, table: Table) -> bool:
+        """Put the difference between a table and the dataset as it is now into the table's queue: is there one?"""
+        pipeline = running.pipeline
         identity = mentioned(table.plan) | frozenset(variables(table.plan))
-        context = Context(seed=seed, identity=identity - pipeline.computed)
+        context = Context(seed=running.name, identity=identity - pipeline.computed)  # for draws, as those of RAND()
         width = len(table.stage.columns)
         encode = self._terms.encode
-        found = [encode(term) for row in self._rows(pipeline.query, table.plan, context) for term in (row or (None,))]
+        found = [encode(term) for row in self._rows(running, table, context) for term in (row or (None,))]
         new = np.array(found, np.int64).reshape(-1, max(width, 1))
         old = self._arena.array(table.place, table.count * max(width, 1)).reshape(-1, max(width, 1))
         rows, weights = _difference(old, new)
@@ -51,8 +57,8 @@ class Tables:
         table.place = self._arena.take(table.room)
         self._arena.array(table.place, rows.size)[:] = rows.reshape(-1)
 
-    def _rows(self, query: Query, plan: Plan, context: Context) -> Iterator[tuple[Term | None, ...]]:
-        match plan:
+    def _rows(self, running: Running, table: Table, context: Context) -> Iterator[tuple[Term | None, ...]]:
+        match table.plan:
             case algebra.Unit():
                 yield ()
             case algebra.Values(rows=rows):
@@ -60,15 +66,34 @@ class Tables:
             case WholeGraph(name=name):
                 yield from self._store.triples(name)
             case algebra.Static(input=inner):
-                yield from self._store.select(
-                    inner,
-                    variables(inner),
-                    default_graphs=query.default_graphs,
-                    named_graphs=query.named_graphs,
-                    context=context,
-                )
+                names, keys = ((), []) if running.share is None else running.share.keys(inner)
+                if not names:
+                    yield from self._selected(running.query, inner, variables(inner), context)
+                elif len(keys) > _FEW_KEYS or not all(map(is_own, names)):
+                    joined = algebra.Join((inner, algebra.Values(names, tuple(keys))))
+                    yield from self._selected(running.query, joined, variables(inner), context)
+                else:
+                    for key in keys:
+                        yield from self._particular(running.query, inner, dict(zip(names, key, strict=True)), context)
             case _:
-                raise AssertionError(f"{plan} is not static")
+                raise AssertionError(f"{table.plan} is not static")
+
+    def _particular(
+        self, query: Query, plan: Plan, values: dict[str, Term], context: Context
+    ) -> Iterator[tuple[Term | None, ...]]:
+        """The rows of a static part that have these values."""
+        inner = particular(plan, values)
+        others = variables(inner)
+        for row in self._selected(query, inner, others, context):
+            told = {**dict(zip(others, row, strict=True)), **values}
+            yield tuple(told[name] for name in variables(plan))
+
+    def _selected(
+        self, query: Query, plan: Plan, names: tuple[str, ...], context: Context
+    ) -> Iterable[tuple[Term | None, ...]]:
+        return self._store.select(
+            plan, names, default_graphs=query.default_graphs, named_graphs=query.named_graphs, context=context
+        )
 
 
 def _difference(old: Words, new: Words) -> tuple[Words, Words]:

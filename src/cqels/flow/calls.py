@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,11 +97,11 @@ class Calls:
         self._numbers = {function: number for number, function in self._functions.items()}
         self._next = max(self._functions, default=FIRST_FUNCTION - 1) + 1
 
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Forget functions that no program calls any more."""
-        for number in numbers:
-            function = self._functions.pop(number, None)
-            if function is not None and self._numbers.get(function) == number:
+    def keep(self, numbers: Collection[int]) -> None:
+        """Forget all other functions: no program calls them any more."""
+        for number in [number for number in self._functions if number not in numbers]:
+            function = self._functions.pop(number)
+            if self._numbers.get(function) == number:
                 del self._numbers[function]
 
     def word_of(self, term: Term) -> int:

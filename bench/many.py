@@ -1,0 +1,180 @@
+"""Many queries at once: throughput and registration from one to ten thousand, with sharing and without; many streams.
+
+    python bench/many.py                                   # all, some minutes
+    python bench/many.py templates --most 1000
+    python bench/many.py --write docs/benchmarks.md        # put the tables into the page, between their two marks
+
+Who is where is told by a stream, and who has which name by static data.  *Duplicates* all ask for the same name,
+*templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  Times are
+processor time, registering and taking all results included where it says so: trust the ratios.  Without sharing a curve
+ends where it is a hundred times as slow as one query.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import process_time
+
+from bars import Bar, shown, write
+from measure import CONSOLE, per_second, progress
+
+import cqels
+
+MARKS = "<!-- many: written by bench/many.py -->", "<!-- end of many -->"
+EX = "http://ex.org/"
+PEOPLE, PLACES = 20_000, 172
+ELEMENTS = 400_000
+PUSHED = 1 << 18
+"""Bytes that are pushed at a time."""
+SLOWEST = 100
+PREFIX = f"PREFIX : <{EX}> "
+
+
+def asking(name: str, window: str = "RANGE 3s") -> str:
+    return f"{PREFIX} SELECT ?p ?l WHERE {{ STREAM :s [{window}] {{ ?p :at ?l }} ?p :name '{name}' }}"
+
+
+def mixed(number: int) -> str:
+    person = number // 3
+    place = person % PLACES
+    return [
+        asking(f"n{person}"),
+        f"{PREFIX} SELECT ?l WHERE {{ STREAM :s [NOW] {{ :p{person} :at ?l }} }}",
+        f"{PREFIX} SELECT ?p (COUNT(*) AS ?n) WHERE {{ STREAM :s [RANGE 1s] {{ ?p :at :l{place} }} }} GROUP BY ?p",
+    ][number % 3]
+
+
+KINDS: dict[str, Callable[[int], str]] = {
+    "duplicates": lambda number: asking("n7"),
+    "templates": lambda number: asking(f"n{number}"),
+    "windows": lambda number: asking(f"n{number}", f"RANGE {1000 + 20 * (number % 100)}ms"),
+    "mixed": mixed,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What so many queries cost: elements a second, and what registering them took, in all and for the last one."""
+
+    rate: float
+    registered: float
+    last: float
+    results: int
+
+
+class Data:
+    def __init__(self, folder: Path, elements: int) -> None:
+        self.names = folder / "names.nt"
+        self.names.write_text("".join(f'<{EX}p{each}> <{EX}name> "n{each}" .\n' for each in range(PEOPLE)))
+        lines = (
+            f"<{EX}p{each * 7919 % PEOPLE}> <{EX}at> <{EX}l{each % PLACES}> {each} .\n" for each in range(elements)
+        )
+        self.elements = elements
+        self.parts: list[bytes] = []
+        waiting: list[str] = []
+        for line in lines:
+            waiting.append(line)
+            if len(waiting) >= PUSHED // len(line):
+                self.parts.append("".join(waiting).encode())
+                waiting.clear()
+        self.parts.append("".join(waiting).encode())
+
+    def run(self, queries: list[str], *, share: bool) -> Run:
+        with cqels.Engine(share=share) as engine:
+            engine.load(self.names)
+            began = process_time()
+            standing, last = [], began
+            for text in queries:
+                last = process_time()
+                standing.append(engine.register(text))
+            registered = process_time()
+            for part in self.parts:
+                engine.push(EX + "s", part)
+            results = sum(len(query.take()) for query in standing)
+            spent = process_time() - registered
+        return Run(self.elements / spent, registered - began, registered - last, results)
+
+
+def curve(data: Data, kind: str, counts: list[int]) -> Iterator[Bar]:
+    """Throughput over the number of queries, sharing and not."""
+    make = KINDS[kind]
+    data.run([make(0)], share=True)
+    one = median(data.run([make(0)], share=share).rate for share in (True, False, True))
+    too_slow = False
+    for count in counts:
+        queries = [make(number) for number in range(count)]
+        ours = data.run(queries, share=True)
+        apart = "not run: slower than a hundredth of one"
+        if not too_slow:
+            theirs = data.run(queries, share=False)
+            if theirs.results != ours.results:
+                raise AssertionError(f"{count} {kind}: {ours.results} results shared, {theirs.results} apart")
+            too_slow = theirs.rate * SLOWEST < one
+            apart = f"{per_second(theirs.rate)}, {theirs.rate / one:.1%}"
+        figure = (
+            f"{per_second(ours.rate)}, {ours.rate / one:.1%} of one query ({apart} apart); {ours.results:,} results; "
+            f"registered in {ours.registered:.2f} s, the last in {ours.last * 1e3:.1f} ms"
+        )
+        bar, met = "", None
+        if kind == "templates" and count == 1000:
+            bar, met = "≥ 20 % of one", ours.rate >= 0.2 * one
+        elif kind == "templates" and count == 10_000:
+            bar, met = "registered < 60 s, the last < 50 ms", ours.registered < 60 and ours.last < 0.05
+        yield Bar(f"{count:,} {kind}", figure, bar, met)
+
+
+def streams(data: Data, count: int, queries: int) -> Iterator[Bar]:
+    """So many streams, read by so many queries, in turn."""
+    with cqels.Engine() as engine:
+        engine.load(data.names)
+        names = [f"{EX}s{number}" for number in range(count)]
+        standing = [
+            engine.register(asking(f"n{number}").replace(":s ", f":s{number % count} ")) for number in range(queries)
+        ]
+        began, done = process_time(), 0
+        speeds = []
+        for round, part in enumerate(data.parts):
+            before = process_time()
+            engine.push(names[round % count], part)
+            speeds.append(part.count(b"\n") / (process_time() - before))
+            done += part.count(b"\n")
+        results = sum(len(query.take()) for query in standing)
+        spent = process_time() - began
+    third = len(speeds) // 3
+    level = median(speeds[-third:]) / median(speeds[third : 2 * third])
+    figure = f"{per_second(done / spent)}; {results:,} results; the last third at {level:.2f}× the speed of the second"
+    yield Bar(f"{count} streams, {queries} queries", figure, "stable", level > 0.8)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ", ".join((*KINDS, "streams"))
+    parser.add_argument("kinds", nargs="*", metavar="kind", help=f"{names} (default: all)")
+    parser.add_argument("--most", type=int, default=10_000, help="queries (10000)")
+    parser.add_argument("--elements", type=int, default=ELEMENTS, help=f"elements ({ELEMENTS})")
+    parser.add_argument("--write", type=Path, help="the page to put the tables into")
+    options = parser.parse_args()
+    counts = [count for count in (1, 10, 100, 1000, 10_000) if count <= options.most]
+    kinds = options.kinds or [*KINDS, "streams"]
+    if unknown := set(kinds) - {*KINDS, "streams"}:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {names}")
+    found: list[Bar] = []
+    with tempfile.TemporaryDirectory() as folder, progress() as told:
+        data = Data(Path(folder), options.elements)
+        task = told.add_task("many queries", total=sum(1 if kind == "streams" else len(counts) for kind in kinds))
+        for kind in kinds:
+            for bar in streams(data, 200, 400) if kind == "streams" else curve(data, kind, counts):
+                found.append(bar)
+                told.update(task, advance=1, description=bar.name)
+    CONSOLE.print(shown(found))
+    if options.write is not None:
+        write(found, options.write, MARKS)
+
+
+if __name__ == "__main__":
+    main()
