@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,10 @@ def test_queries_that_read_each_other_are_together() -> None:
     more = placed([*queries, prepare(JOIN, name="j"), prepare(JOIN, name="k")], 2, where)
     assert {name: more[name] for name in where} == where
     assert more["j"] != more["k"]
+
+
+def test_ten_thousand_queries_are_placed_at_once() -> None:
+    planned = prepare(COUNT)
+    queries = [replace(planned, name=f"{number}") for number in range(10_000)]
+    where = placed(queries, 3)
+    assert sorted(where.values()) == sorted(number % 3 for number in range(10_000))

@@ -32,19 +32,26 @@ def placed(queries: Sequence[Query], instances: int, before: Mapping[str, int] |
 
 def _linked(queries: Sequence[Query]) -> list[list[Query]]:
     """The queries in groups: those of a group read what others of it make, and nothing that is made elsewhere."""
-    groups: list[list[Query]] = []
-    for query in queries:
-        near = [group for group in groups if any(_reads(query, one) or _reads(one, query) for one in group)]
-        groups = [group for group in groups if group not in near] + [[*(one for group in near for one in group), query]]
-    return groups
+    made = {query.name for query in queries if query.form == "construct" and query.name and ":" in query.name}
+    touching = [(query, _reads(query, made) | ({query.name or ""} & made)) for query in queries]
+    together: dict[str | None, frozenset[str]] = {name: frozenset([name]) for name in made}
+    for _, names in touching:
+        whole = frozenset[str]().union(*(together[name] for name in names))
+        together.update(dict.fromkeys(whole, whole))
+    groups: dict[object, list[Query]] = {}
+    for place, (query, names) in enumerate(touching):
+        groups.setdefault(together[min(names)] if names else place, []).append(query)
+    return list(groups.values())
 
 
-def _reads(query: Query, maker: Query) -> bool:
-    """A query reads the stream that another one makes; a variable ranges over all streams."""
-    if maker.form != "construct" or ":" not in (maker.name or ""):
-        return False
+def _reads(query: Query, made: set[str]) -> set[str]:
+    """Which of the streams that are made a query reads; a variable ranges over all streams."""
+    if not made:
+        return set()
     streams = [source.stream for source in sources_of(query)]
-    return any(not isinstance(each, NamedNode) or each.value == maker.name for each in streams)
+    if any(not isinstance(each, NamedNode) for each in streams):
+        return made
+    return {each.value for each in streams if isinstance(each, NamedNode)} & made
 
 
 def keys(instances: int, partitions: int) -> list[int]:
