@@ -97,7 +97,9 @@ def _few(patterns: set[Pattern]) -> Iterator[Pattern]:
 
 
 def _patterns(query: Query, stream: str) -> Iterator[Pattern]:
-    read = [node for node in walk_plan(rewrite(query).plan) if isinstance(node, Stream) and _reads(node, stream)]
+    if not _windows(query.plan, stream):
+        return
+    read = _windows(rewrite(query).plan, stream)
     if read and (_asks_what_windows_hold(query) or any(map(_counts, read)) or _asks_times_of_triples(query)):
         yield ANYTHING
     for node in read:
@@ -139,6 +141,10 @@ def _pattern(triple: Triple, conditions: list[Expression]) -> Pattern:
         expression = reduce(lambda one, other: Call("AND", (one, other)), told)
         condition = Condition(expression, (first, second, third))
     return Pattern(_constant(subject), _constant(predicate), _constant(object), condition)
+
+
+def _windows(plan: Plan, stream: str) -> list[Stream]:
+    return [node for node in walk_plan(plan) if isinstance(node, Stream) and _reads(node, stream)]
 
 
 def _reads(node: Stream, stream: str) -> bool:
