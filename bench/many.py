@@ -6,7 +6,7 @@
 
 Who is where is told by a stream, and who has which name by static data.  *Duplicates* all ask for the same name,
 *templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  Times are
-processor time, registering and taking all results included where it says so: trust the ratios.  Without sharing a curve
+processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve
 ends where it is a hundred times as slow as one query.
 """
 

@@ -37,10 +37,20 @@ COMPANY = replace(FEATURES, patterns=4, elements=6, comings=True, derived=True, 
 SIZES = [pytest.param(60, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 
 
+MADE = {
+    "any": scenarios(FEATURES),
+    "ordered": ordered_scenarios(ORDERED),
+    "shapes": shapes(FEATURES),  # windows are merged, EXISTS stands inside expressions, sides may be unbound …
+    "stars": stars(),  # most elements are whole solutions of a star, and some are not
+    "company": scenarios(COMPANY, beside=2),  # queries beside others, those that go, those that read another
+    "variants": variants(),  # queries differ in constants, so that they share what they can
+}
+
+
 @pytest.mark.parametrize("examples", SIZES)
-@pytest.mark.parametrize("made", [scenarios(FEATURES), ordered_scenarios(ORDERED)], ids=["any", "ordered"])
+@pytest.mark.parametrize("made", MADE.values(), ids=MADE.keys())
 def test_the_engine_agrees_with_the_reference(made: st.SearchStrategy[Scenario], examples: int) -> None:
-    """engine(s) = reference(s), results and their order."""
+    """engine(s) = reference(s), results of all queries and their order."""
 
     @settings(max_examples=examples)
     @given(made)
@@ -50,34 +60,10 @@ def test_the_engine_agrees_with_the_reference(made: st.SearchStrategy[Scenario],
     law()
 
 
-@pytest.mark.parametrize("examples", SIZES)
-def test_the_engine_agrees_on_hard_shapes(examples: int) -> None:
-    """engine(s) = reference(s) where windows are merged, EXISTS stands inside expressions, sides may be unbound …"""
-
-    @settings(max_examples=examples)
-    @given(shapes(FEATURES))
-    def law(scenario: Scenario) -> None:
-        assert run(scenario, engine=Incremental) == run(scenario)
-
-    law()
-
-
-@pytest.mark.parametrize("examples", SIZES)
-def test_the_engine_agrees_on_stars(examples: int) -> None:
-    """engine(s) = reference(s) where most elements are whole solutions of a star, and some are not."""
-
-    @settings(max_examples=examples)
-    @given(stars())
-    def law(scenario: Scenario) -> None:
-        assert run(scenario, engine=Incremental) == run(scenario)
-
-    law()
-
-
 @pytest.mark.parametrize("whole", [0, 40, 70, 95])
 @pytest.mark.parametrize("subjects", [5, 1000])
 def test_the_engine_agrees_on_long_stars(subjects: int, whole: int) -> None:
-    """The same for as many elements as it takes to give a star up, or what is remembered."""
+    """The same of stars for as many elements as it takes to give one up, or what is remembered."""
     for seed in range(4):
         scenario = star(Choices.seeded(seed), 200, subjects, whole)
         assert run(scenario, engine=Incremental) == run(scenario), seed
@@ -98,30 +84,6 @@ def test_a_star_writes_within_its_ring() -> None:
     query = "SELECT ?x ?a ?b ?c WHERE { STREAM :s1 [RANGE 9s] { ?x :a ?a ; :b ?b ; :c ?c } }"
     scenario = Scenario((), (StreamSettings(EX + "s1"),), events, query, emit="changes")
     assert run(scenario, engine=Incremental) == run(scenario)
-
-
-@pytest.mark.parametrize("examples", SIZES)
-def test_the_engine_agrees_where_queries_come_and_go(examples: int) -> None:
-    """engine(s) = reference(s) for all queries of s: those beside others, those that go, those that read another."""
-
-    @settings(max_examples=examples)
-    @given(scenarios(COMPANY, beside=2))
-    def law(scenario: Scenario) -> None:
-        assert run(scenario, engine=Incremental) == run(scenario)
-
-    law()
-
-
-@pytest.mark.parametrize("examples", SIZES)
-def test_the_engine_agrees_where_queries_are_variants(examples: int) -> None:
-    """engine(s) = reference(s) where queries differ in constants, so that they share what they can."""
-
-    @settings(max_examples=examples)
-    @given(variants())
-    def law(scenario: Scenario) -> None:
-        assert run(scenario, engine=Incremental) == run(scenario)
-
-    law()
 
 
 class Forgetting(Incremental):

@@ -28,7 +28,9 @@ from ..test_cases import FILES, _Run
 
 pytest.importorskip("pyarrow", reason="blocks need pyarrow")
 
+from cqels.spark import packing
 from cqels.spark.blocks import pack, unpack
+from cqels.spark.packing import Packer
 from cqels.spark.wanted import ANYTHING, MOST_PATTERNS, Pattern, wanted
 
 
@@ -146,3 +148,20 @@ def test_triples_are_not_compared_with_many_patterns() -> None:
     assert len(asked) == MOST_PATTERNS + 1
     assert len(wanted(asked[1:], "http://ex.org/s").patterns) == MOST_PATTERNS
     assert wanted(asked, "http://ex.org/s").patterns == {Pattern(predicate=NamedNode("http://ex.org/p"))}
+
+
+def test_conditions_hold_when_other_terms_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The constants of a condition stay in the dictionary, which gives the words of others away."""
+    monkeypatch.setattr(packing, "MOST_TERMS", 5)
+    text = 'SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?x = :keep && ?y != "no") }'
+    packer = Packer(0, (wanted([prepare(f"PREFIX : <http://ex.org/> {text}")], "http://ex.org/s"),))
+    other = ArenaDictionary(Arena(size=1 << 26))
+    for number in range(50):
+        ex = "http://ex.org/"
+        names = "keep", f"new{number}", "keep"
+        objects = Literal(f"text {number}"), Literal("yes"), Literal("no")
+        told = [(NamedNode(ex + name), NamedNode(ex + "p"), each) for name, each in zip(names, objects, strict=True)]
+        (row,) = packer.blocks(packer.intake.triples(0, number, tuple(told)), "", 0, 0)
+        assert unpack(row["block"], other).counts.tolist() == [1]  # type: ignore[arg-type]
+        packer.tidy()
+        assert len(packer.terms.dictionary) <= 5

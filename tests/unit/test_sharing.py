@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from pyoxigraph import NamedNode
 
+from cqels.engine.batch import Batch, Words
 from cqels.engine.engine import Engine
+from cqels.io import Element
 from cqels.plan.prepare import prepare
 from cqels.plan.templates import CLASS, constants_of, general
 
@@ -217,6 +219,34 @@ def test_the_constants_of_a_query(text: str, constants: list[str]) -> None:
 )
 def test_some_queries_share_nothing(text: str) -> None:
     assert constants_of(prepare(PREFIX + text)) is None
+
+
+def test_a_long_condition_is_not_compared() -> None:
+    condition = " || ".join(f"?y = {each}" for each in range(400))
+    text = f"SELECT * {{ STREAM :s [NOW] {{ ?x :at ?y }} FILTER({condition}) }}"
+    with Engine() as engine:
+        for _ in range(2):
+            engine.register(PREFIX + text)
+        assert pipelines(engine) == 2
+
+
+def test_a_pipeline_gets_what_it_reads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the times of the first and the last element, where they are of another stream."""
+    for stream in ("s", "other"):
+        engine.register(PREFIX + f"SELECT * {{ STREAM :{stream} [RANGE 9s] {{ ?x :at ?y }} }}", name=stream)
+    given: list[list[int]] = []
+    write = engine._core._block
+
+    def noted(batch: Batch, numbers: Words) -> int:
+        given.append(batch.counts.tolist())
+        return write(batch, numbers)
+
+    monkeypatch.setattr(engine._core, "_block", noted)
+    triple = ex("a"), ex("at"), ex("x")
+    engine.push_elements([Element(STREAM, time, (triple,)) for time in range(5)])
+    engine.push_elements([Element(f"http://ex.org/{each}", 5, (triple,)) for each in ("s", "other", "s")])
+    assert given == [[0, 1, 1, 1, 1, 1, 0], [0, 0], [0, 1, 1, 0], [0, 1, 0]]
+    assert [len(engine.query(name).take()) for name in ("s", "other")] == [1, 1]
 
 
 @pytest.mark.parametrize("emit", ["rstream", "snapshot"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.lang.expressions import Call, Constant, Expression, Var, calls
+from cqels.lang.expressions import Call, Constant, Expression, Var, calls, walk
 from cqels.lang.syntax import Count
 from cqels.model.terms import RDF_TYPE, XSD_STRING, Term
 from cqels.plan.algebra import (
@@ -42,6 +42,8 @@ from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
 
 CLASS = "_:class"
+MOST_NODES = 150
+"""Nodes of a plan and its expressions up to which it is compared with others: more may be nested too deeply."""
 _CONSTANT = "constant·"
 """What the columns of constants begin with: names that SPARQL allows and nobody uses."""
 
@@ -59,8 +61,10 @@ def constants_of(query: Query) -> tuple[Term, ...] | None:
     """The constants of a query that others may differ in; None if it can have nothing in common with others."""
     if query.emit not in ("istream", "dstream", "changes") or query.policy == "cqels-1" or query.form == "ask":
         return None
+    size = 0
     for node in walk_plan(query.plan):
-        if any(map(is_own, variables(node))):
+        size += 1 + sum(1 for expression in expressions_of(node) for _ in walk(expression))
+        if size > MOST_NODES or any(map(is_own, variables(node))):
             return None
         if isinstance(node, Stream) and any(not isinstance(each.stream, NamedNode) for each in node.sources):
             return None
