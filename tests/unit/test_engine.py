@@ -367,6 +367,18 @@ def test_terms_that_nothing_refers_to_are_forgotten() -> None:
         assert values(query.take()) == [("b", "35")]
 
 
+def test_terms_that_only_free_memory_has_are_forgotten() -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(f"PREFIX : <{EX}> SELECT (COUNT(*) AS ?n) WHERE {{ STREAM :obs [ALL] {{ ?s ?p ?o }} }}")
+        for start in range(0, 5000, 100):
+            numbers = range(start, start + 100)
+            engine.push(OBS, [reading(f"a{number}", 31) for number in numbers], [number * 10**9 for number in numbers])
+        query.take()
+        assert engine.collect() < 500
+        engine.drop(query)
+        assert engine.collect() > 4500
+
+
 def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cqels.engine.core._LEAST_RELEASE", 100)
     with cqels.Engine() as engine:

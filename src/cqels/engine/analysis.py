@@ -111,7 +111,7 @@ class _Analysis:
         programs = [program for select in self._pipeline.selects.values() for program in select.programs]
         shared += [self._pipeline.place, *programs, *self._arena.words[:16].tolist()]
         self._reach(np.array(shared, np.int64), reached)
-        reached[np.isin(self._starts, self._arena.free_blocks())] = True
+        reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
         own = np.searchsorted(self._starts, np.array(places, np.int64))
         waiting = own.tolist()
         total = 0

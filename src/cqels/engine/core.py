@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 DICTIONARY_ROOT, MEMO_ROOT = ROOTS, ROOTS + 1
 _LEAST_RELEASE = 1 << 16
 """Terms that a dictionary has at least before those that nothing refers to are looked for."""
+_LARGE = 1 << 10
+"""Words of a free block from which on it is not searched for terms."""
 
 
 @dataclass(eq=False)
@@ -562,7 +564,7 @@ class Core:
     def collect(self) -> int:
         """Forget the terms that nothing refers to, in the arena or where elements wait: how many.
 
-        Whatever word of the arena could be the number of a term is taken for one: nothing in use is ever forgotten,
+        Whatever word of the arena in use could be the number of a term is taken for one: nothing in use is ever forgotten,
         and what is kept in vain is bounded by the size of the arena.
         """
         base, place, words = self.arena.base, self.dictionary.place, self.arena.words
@@ -575,16 +577,16 @@ class Core:
                 forget_lore(base, running.pipeline.terms)
         if not dictionary_kernels.clear_marks(base, place):
             raise MemoryError("the arena is full")
-        own = sorted(
+        own = [
             (int(words[place + at]), int(words[place + size]) * scale)
             for at, size, scale in (
                 (dictionary_kernels.ENTRIES, dictionary_kernels.ENTRY_ROOM, dictionary_kernels.ENTRY_WORDS),
                 (dictionary_kernels.TABLE, dictionary_kernels.SLOTS, 1),
                 (dictionary_kernels.MARKS, dictionary_kernels.MARK_WORDS, 1),
             )
-        )
+        ]
         at = FIRST
-        for start, size in [*own, (self.arena.used, 0)]:
+        for start, size in [*sorted(own + self.arena.free_blocks(least=_LARGE)), (self.arena.used, 0)]:
             dictionary_kernels.mark_column(base, place, at, max(start - at, 0), 1)
             at = start + size
         waiting = (words for held in self.holders for words in held())

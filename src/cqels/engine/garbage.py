@@ -18,7 +18,7 @@ def give_back(arena: Arena, dictionary: ArenaDictionary, roots: list[int]) -> in
     vain is found another time.
     """
     places, sizes = arena.blocks()
-    free = np.isin(places, arena.free_blocks())
+    free = np.isin(places, [place for place, _ in arena.free_blocks()])
     reached = free.copy()  # what is free is not looked into
     words = arena.words
     entries = arena.array(

@@ -235,12 +235,13 @@ class Arena:
         entries = np.concatenate(pages[::-1]) if pages else np.zeros(0, np.int64)
         return entries >> 6, np.int64(1) << (entries & 63)
 
-    def free_blocks(self) -> list[int]:
-        """The places of the blocks that have been given back."""
+    def free_blocks(self, *, least: int = 1) -> list[tuple[int, int]]:
+        """The blocks of at least so many words that have been given back: their places and sizes."""
         found = []
-        for place in self.words[FREE:FIRST].tolist():
+        for power, first in enumerate(self.words[FREE:FIRST].tolist()):
+            place = first if 1 << power >= least else 0
             while place:
-                found.append(place)
+                found.append((place, 1 << power))
                 place = int(self.words[place])
         return found
 

@@ -37,6 +37,7 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",  # one is needed to go on; its files are found sooner among few
+    "spark.sql.streaming.stateStore.maintenanceInterval": "15s",  # what is not needed goes before there is much of it
     # times are those of the data, wherever this runs
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
