@@ -564,8 +564,8 @@ class Core:
     def collect(self) -> int:
         """Forget the terms that nothing refers to, in the arena or where elements wait: how many.
 
-        Whatever word of the arena in use could be the number of a term is taken for one: nothing in use is ever forgotten,
-        and what is kept in vain is bounded by the size of the arena.
+        Whatever word of the arena could be the number of a term is taken for one, but for what large free blocks were
+        left with: nothing in use is ever forgotten, and what is kept in vain is bounded by the size of the arena.
         """
         base, place, words = self.arena.base, self.dictionary.place, self.arena.words
         self.calls.forget()
