@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,8 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
 from cqels.spark import evaluate
 from cqels.spark.evaluate import Evaluation
-from cqels.spark.instance import Dataset, Program
+from cqels.spark.instance import Carried, Dataset, Program
+from cqels.spark.moving import origin_of
 from cqels.spark.packing import Packer
 from cqels.spark.rows import COMMAND, LATE, REPORT, RESULTS
 from cqels.spark.sent import Sent
@@ -30,6 +32,8 @@ from cqels.store.dataset import Store
 from .going import Going
 
 Kept = dict[str, Any]
+MOST_ENGINES = 2
+"""Engines from which on no query moves: each costs as much as the first."""
 
 
 class Handle:
@@ -58,6 +62,8 @@ class Asked:
 
     query: Query
     sent: list[Result] = field(default_factory=list)
+    next: int | None = None
+    """The number of its next result, once it has sent one."""
 
     @property
     def name(self) -> str:
@@ -72,7 +78,8 @@ class Piped:
     """Gives elements to the stateful operator in micro-batches, as Spark does.
 
     A micro-batch has at most `size` elements; `lose` is asked before each one whether the process of the engine is
-    lost (`process`), or its memory too (`memory`), or whether the batch is done in vain first (`batch`).
+    lost (`process`), or its memory too (`memory`), or whether the batch is done in vain first (`batch`), or whether
+    some queries move to another engine (`move`).
     """
 
     def __init__(
@@ -91,7 +98,11 @@ class Piped:
         self._streams, self._start, self._reject = tuple(streams), start, reject
         self._numbers = {each.iri: number for number, each in enumerate(streams)}
         self._size, self._lose = size, lose
-        self._kept: Kept = {}
+        self._kept: dict[int, Kept] = {7: {}}
+        """The state of each engine, by its key."""
+        self._where: dict[str, int] = {}
+        """The engines of the queries."""
+        self._origins: dict[int, bytes] = {}
         self._waiting: list[Element] = []
         self._going = Going()
         self._queries: dict[str, Asked] = {}
@@ -188,38 +199,71 @@ class Piped:
 
     def _batch(self, rows: list[Any], without: str | None = None) -> None:
         lost = self._lose()
+        if lost == "move":
+            self._move()
+        for name in self._queries:
+            self._where.setdefault(name, max(self._kept))
         if lost == "batch":
-            self._attempt(copy.deepcopy(self._kept), rows, without)
-        elif lost:
+            for key, kept in self._kept.items():
+                self._attempt(key, copy.deepcopy(kept), rows, without)
+        elif lost in ("process", "memory"):
             self._forget(memory=lost == "memory")
-        kept = copy.deepcopy(self._kept)
-        made = self._attempt(kept, rows, without)
-        self._kept = kept
+        after = copy.deepcopy(self._kept)
+        made = [row for key, kept in after.items() for row in self._attempt(key, kept, rows, without)]
+        self._kept = after
         for row in made:
-            if row.kind == LATE:
+            if row.kind == LATE and row.instance == min(self._kept):
                 self._reject(Rejected("", row.place, row.reason, row.text))
             elif row.kind == REPORT:
                 self.rebuilt += json.loads(row.text)["rebuilt"]
             elif row.kind == RESULTS:
                 asked = self._queries[row.query]
+                assert asked.next in (None, row.number)
+                asked.next = row.number + row["count"]
                 asked.sent += Sent.read(asked.query, row.number, [row.payload]).results()
         if without is not None:
-            del self._queries[without]
+            del self._queries[without], self._where[without]
 
-    def _attempt(self, kept: Kept, rows: list[Any], without: str | None) -> list[Any]:
+    def _attempt(self, key: int, kept: Kept, rows: list[Any], without: str | None) -> list[Any]:
         """One task of Spark."""
-        program = Program.of(
+        if without is not None and self._where.get(without, key) != key:
+            rows = [row for row in rows if row.kind != COMMAND]
+        evaluation = Evaluation({key: self._program(key)}, str(self._folder))
+        evaluation.init(Handle(kept))  # type: ignore[arg-type]
+        made = list(evaluation.handleInputRows((key,), iter(rows), None))  # type: ignore[arg-type]
+        evaluation.close()
+        return made
+
+    def _program(self, key: int) -> Program:
+        origin = self._origins.get(key)
+        return Program.of(
             "test",
-            [each.query for name, each in self._queries.items()],
+            [each.query for name, each in self._queries.items() if self._where.get(name) == key],
             self._streams,
             dataset=self._dataset,
             start=self._start,
+            origin=None if origin is None else Carried(origin),
         )
-        evaluation = Evaluation({7: program}, str(self._folder))
-        evaluation.init(Handle(kept))  # type: ignore[arg-type]
-        made = list(evaluation.handleInputRows((7,), iter(rows), None))  # type: ignore[arg-type]
-        evaluation.close()
-        return made
+
+    def _move(self) -> None:
+        """Every other query goes on in an engine that did not exist before; all, where some make streams."""
+        source = max(self._kept)
+        if len(self._kept) > MOST_ENGINES:
+            return
+        mine = [each.query for name, each in self._queries.items() if self._where.get(name) == source]
+        makes = any(query.form == "construct" and ":" in (query.name or "") for query in mine)
+        moved = [query.name or "" for query in (mine if makes else mine[::2])]
+        kept = self._kept[source]
+
+        def read(variable: str) -> list[Any]:
+            value = kept.get(variable, [])
+            return [value] if isinstance(value, tuple) else value
+
+        origin = origin_of(self._program(source), read, moved, self._origins.get(source))
+        self._kept[source + 1] = {}
+        if origin is not None:
+            self._origins[source + 1] = pickle.dumps(origin)
+        self._where |= dict.fromkeys(moved, source + 1)
 
     def _forget(self, *, memory: bool) -> None:
         _forget_processes(self._folder)

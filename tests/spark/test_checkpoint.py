@@ -69,12 +69,13 @@ def test_a_paced_run_that_had_read_all_ends(tmp_path: Path, monkeypatch: pytest.
     """No micro-batch tells it that all streams have ended, if it was killed after the last one."""
     monkeypatch.setattr("cqels.spark.run.SparkFiles", SimpleNamespace(getRootDirectory=lambda: str(tmp_path)))
     options: dict[str, Any] = {"ends": True, "paced": True, "strict": False, "temporary": False}
-    run = Run([], Checkpoint(tmp_path), manifest(ended=True), [], None, None, **options)
+    app: Any = SimpleNamespace(queries=())
+    run = Run(app, Checkpoint(tmp_path), manifest(ended=True), [], None, None, **options)
     idle: Any = SimpleNamespace(
         isActive=True, processAllAvailable=lambda: None, stop=lambda: None, exception=lambda: None
     )
     run._query = idle
-    run._wait_for_all()
+    run._wait_for_all(idle)
     assert run.wait(1)
     known = Checkpoint(tmp_path).read()
     assert known is not None

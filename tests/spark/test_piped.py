@@ -32,7 +32,7 @@ from .piped import Piped
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "2000"))
 SIZES = [pytest.param(25, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
-LOSSES = ("", "", "", "process", "memory", "batch")
+LOSSES = ("", "", "", "process", "memory", "batch", "move")
 
 
 @pytest.fixture(autouse=True)

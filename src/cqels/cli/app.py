@@ -243,6 +243,15 @@ def run(
         int | None,
         typer.Option(metavar="N", min=1, rich_help_panel=_SPARK, help="Spark's tasks for the engines."),
     ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            rich_help_panel=_SPARK,
+            help="The engine that a query goes to: the one with the smallest buffers (the default), the least latency, "
+            "or by rotation.",
+        ),
+    ] = None,
     ui: Annotated[
         bool, typer.Option("--ui", rich_help_panel=_SPARK, help="Have Spark's own pages, and say where they are.")
     ] = False,
@@ -296,6 +305,7 @@ def run(
             speed=speed,
             instances=instances,
             partitions=partitions,
+            placement=placement,
             batch=batch,
             trigger=trigger,
             metrics=metrics,

@@ -218,6 +218,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
     from cqels.io.read import check_files
     from cqels.spark.app import App
     from cqels.spark.catalog import files_there
+    from cqels.spark.placement import BUFFERS
 
     asked = run.spark
     follow = bool(asked.follow)
@@ -232,6 +233,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
         batch_bytes=size,
         strict=run.strict,
         store=run.dataset(),
+        placement=asked.placement or BUFFERS,
     )
     for each in declarations:
         app.files(each)

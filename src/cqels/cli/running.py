@@ -31,6 +31,7 @@ class OnSpark:
     speed: float | None = None
     instances: int | None = None
     partitions: int | None = None
+    placement: str | None = None
     batch: str | None = None
     trigger: str | None = None
     metrics: Path | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,11 @@ from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import planned as as_planned
 from cqels.spark.checkpoint import Checkpoint, Manifest
-from cqels.spark.instance import Dataset, Program
+from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
-from cqels.spark.placement import keys, placed
+from cqels.spark.placement import BUFFERS, STRATEGIES, Load, keys, placed
 from cqels.spark.rows import SENT_COLUMNS
-from cqels.spark.wanted import Wanted, wanted
+from cqels.spark.wanted import ANYTHING, Wanted, wanted
 from cqels.store.dataset import Store
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from cqels.spark.sinks import Sink
 
 LARGEST_CARRIED = 1 << 20
-"""Bytes of static data that travel with each task; more is a file that each machine fetches once."""
+"""Bytes that travel with each task; more are a file that each machine fetches once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +77,22 @@ class App:
         batch_bytes: int | None = None,
         strict: bool = False,
         store: Store | None = None,
+        placement: str = BUFFERS,
+        changing: bool = False,
     ) -> None:
         """`spark` is a session, or makes one when it is needed.
 
         `checkpoint` is a directory to go on from; without it the application begins anew each time.
 
         `instances` are the engines that queries are spread over, at most one for each query and each of Spark's
-        partitions if not said.  Boundaries of sliding windows are counted from `start`; when all streams have ended,
-        time goes on `until` then.  Files are read once; with `follow` new ones are waited for, and with `speed` their
-        elements come at their own pace, so many times faster.  With `strict` the first malformed or late element ends
+        partitions if not said; `placement` says how: a query goes to the instance with the smallest "buffers", the
+        least "latency", or by "rotation".  With `changing`, all triples travel where elements are held back (lateness,
+        idle time, several streams of files), so that queries can be added while it runs (`Run.change`): elsewhere they
+        always can.
+
+        Boundaries of sliding windows are counted from `start`; when all streams have ended, time goes on `until` then.
+        Files are read once; with `follow` new ones are waited for, and with `speed` their elements come at their own
+        pace, so many times faster.  With `strict` the first malformed or late element ends
         the run.
         """
         self._session = spark
@@ -94,6 +102,9 @@ class App:
         self._until = None if until is None else parse_time(until)
         self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
         self._store = store or Store()
+        if placement not in STRATEGIES:
+            raise CqelsError(f"there is no placement '{placement}'", hint=f"there are {', '.join(STRATEGIES)}")
+        self._placement, self._changing = placement, changing
         self._streams: dict[str, _Stream] = {}
         self._queries: dict[str, Query] = {}
 
@@ -128,6 +139,8 @@ class App:
         if iri in self._streams:
             raise CqelsError(f"there is a stream <{iri}> already")
         self._streams[iri] = stream
+        if "_checking" in vars(self):
+            self._checking.declare(stream.settings)
 
     def load(self, path: str | os.PathLike[str], graph: str | None = None) -> int:
         """Add the triples of a file to the dataset: how many the file has."""
@@ -144,7 +157,8 @@ class App:
     ) -> Query:
         """Add a query for `run`: its text, or the path of a file with it."""
         planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
-        named = planned if planned.name else replace(planned, name=f"query-{len(self._queries) + 1}")
+        free = (name for number in count(1) if (name := f"query-{number}") not in self._queries)
+        named = planned if planned.name else replace(planned, name=next(free))
         assert named.name is not None
         if named.name in self._queries:
             raise CqelsError(f"there is a query {named.name} already", hint="register it under another name")
@@ -157,6 +171,14 @@ class App:
             raise
         self._queries[named.name] = named
         return named
+
+    def drop(self, name: str) -> None:
+        """Take a query back, which does not run: `Run.change` is for those that do."""
+        if name not in self._queries:
+            known = ", ".join(self._queries) or "none"
+            raise CqelsError(f"there is no query {name}", hint=f"the queries are {known}")
+        self._checking.drop(name)
+        del self._queries[name]
 
     def register(
         self,
@@ -180,7 +202,9 @@ class App:
         together = placed(self.queries, 1 + len(self._queries))
         linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
         where = {each.name or "": 0 for each in linked}
-        return self._pipeline(uuid4().hex, where, self._keys(1), Dataset.of(self._store), None)
+        dataset = Dataset.of(self._store)
+        dataset = replace(dataset, quads=self._carried(dataset.quads))
+        return self._pipeline(uuid4().hex, where, self._keys(1), dataset, None)
 
     # ------------------------------------------------------------ running
 
@@ -205,11 +229,13 @@ class App:
         folder = self._checkpoint or Path(mkdtemp(prefix="cqels-"))
         checkpoint = Checkpoint(folder)
         dataset = Dataset.of(self._store)
-        manifest = self._manifest(checkpoint, dataset)
+        digest = "" if self._checkpoint is None else dataset.digest
+        before = checkpoint.read()
+        manifest = self._manifest(checkpoint, before, digest)
         dataset = checkpoint.dataset(dataset)
         checkpoint.write(manifest)
         run = Run(
-            self.queries,
+            self,
             checkpoint,
             manifest,
             sinks,
@@ -221,17 +247,14 @@ class App:
             temporary=self._checkpoint is None,
         )
         try:
-            run.start(
-                lambda: self._pipeline(run.name, manifest.placed, manifest.keys, dataset, folder / "files"), trigger
-            )
+            run.start(replace(dataset, quads=self._carried(dataset.quads)), trigger)
         except BaseException:
             run.stop()
             raise
         return run
 
-    def _manifest(self, checkpoint: Checkpoint, dataset: Dataset) -> Manifest:
+    def _manifest(self, checkpoint: Checkpoint, before: Manifest | None, data: str) -> Manifest:
         """What the checkpoint belongs to, from now on."""
-        before = checkpoint.read()
         bounded = self._bounded()
         groups = self._keys(self._count()) if before is None else before.keys
         now = Manifest(
@@ -239,7 +262,7 @@ class App:
             instances=len(groups),
             keys=groups,
             start=self._start,
-            data="" if self._checkpoint is None else dataset.digest,
+            data=data,
             streams=[
                 {**asdict(each.settings), "ends": number in bounded}
                 for number, each in enumerate(self._streams.values())
@@ -248,18 +271,86 @@ class App:
         )
         if before is not None:
             checkpoint.check(before, now)
-            now.ended = before.ended
+            now.ended, now.origins, now.again = before.ended, before.origins, before.again
             now.finished = before.finished and before.queries == now.queries
             now.queries = before.queries | now.queries
-        ordered = sorted(self.queries, key=lambda query: list(now.queries).index(query.name or ""))
-        now.placed = placed(ordered, now.instances, None if before is None else before.placed)
+        ordered = [self._queries[name] for name in now.queries]
+        now.placed = self.placed(ordered, now.instances, before)
         return now
+
+    def placed(
+        self,
+        queries: Sequence[Query],
+        instances: int,
+        before: Manifest | None,
+        loads: Mapping[int, Load] | None = None,
+    ) -> dict[str, int]:
+        """Where queries run, those that run already where they did."""
+        known, closed = ({}, set[int]()) if before is None else (before.placed, before.closed)
+        return placed(queries, instances, known, strategy=self._placement, loads=loads, closed=closed)
+
+    def check_change(self, before: Manifest) -> None:
+        """Refuse to go on with these queries."""
+        if not self._queries:
+            raise CqelsError("no query would be left", hint="stop the run")
+        if self._holds_back and not self._changing and {*self._queries} - {*before.placed}:
+            raise CqelsError(
+                "elements are held back, with the triples alone that the queries there were can match",
+                hint="App(…, changing=True) lets all triples travel, so that queries can be added",
+            )
+
+    def changed(
+        self,
+        before: Manifest,
+        queries: Sequence[Query],
+        dropped: Collection[str],
+        move: Mapping[str, int | None],
+        loads: Mapping[int, Load],
+        dataset: Dataset,
+        checkpoint: Checkpoint,
+    ) -> Manifest:
+        """What the checkpoint belongs to when it had these queries and now has those of the application.
+
+        Nothing runs meanwhile.
+        """
+        from cqels.spark.moving import Moving
+
+        there = {query.name or "": query for query in queries}
+
+        def program(instance: int) -> Program:
+            mine = [there[name] for name, at in before.placed.items() if at == instance]
+            return self.program(uuid4().hex, mine, dataset, before.again)
+
+        prints = {name: fingerprint(query) for name, query in self._queries.items()}
+        kept = {name: at for name, at in before.placed.items() if name not in dropped}
+        again = {name: before.again.get(name, 0) + 1 for name in dropped}
+        now = replace(
+            before,
+            queries=prints,
+            placed=kept,
+            keys=[*before.keys],
+            origins=dict(before.origins),
+            again=before.again | again,
+        )
+        moving = Moving(self._spark, checkpoint, before, now, program, self._partitions())
+        moving.move(self.queries, move, loads)
+        open = now.instances - len(now.closed)
+        count = now.instances
+        places = self.placed(self.queries, count + max(0, self._count() - open), now, loads)
+        opened = {each: moving.open() for each in sorted({*places.values()}) if each >= count}
+        now.placed = {name: opened.get(at, at) for name, at in places.items()}
+        return now
+
+    def restore(self, queries: Sequence[Query]) -> None:
+        """Have these queries and no others."""
+        self._queries = {query.name or "": query for query in queries}
+        vars(self).pop("_checking", None)
 
     def _count(self) -> int:
         if self._instances is not None:
             return self._instances
-        groups = set(placed(self.queries, 1 + len(self._queries)).values())
-        return max(1, min(self._partitions(), len(groups)))
+        apart = placed(self.queries, 1 + len(self._queries), strategy=self._placement)
+        return max(1, min(self._partitions(), len(set(apart.values()))))
 
     def _partitions(self) -> int:
         return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
@@ -273,30 +364,37 @@ class App:
     def _keys(self, instances: int) -> list[int]:
         return keys(instances, self._partitions())
 
+    def pipeline(self, name: str, manifest: Manifest, dataset: Dataset, checkpoint: Checkpoint) -> DataFrame:
+        """What the engines of a manifest send."""
+        origins = {
+            int(number): self._carried(Carried((checkpoint.folder / file).read_bytes()))
+            for number, file in manifest.origins.items()
+        }
+        folder = checkpoint.folder / "files"
+        return self._pipeline(name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again)
+
     def _pipeline(
-        self, name: str, where: Mapping[str, int], groups: Sequence[int], dataset: Dataset, folder: Path | None
+        self,
+        name: str,
+        where: Mapping[str, int],
+        groups: Sequence[int],
+        dataset: Dataset,
+        folder: Path | None,
+        origins: Mapping[int, Carried] | None = None,
+        again: Mapping[str, int] | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions
 
         from cqels.spark.evaluate import Evaluation
 
-        there: list[list[Query]] = [
-            [self._queries[name] for name, at in where.items() if at == number] for number in range(len(groups))
-        ]
-        wants = {iri: tuple(wanted(queries, iri) for queries in there) for iri in self._streams}
+        there: list[list[Query]] = [[] for _ in groups]
+        for each, at in where.items():
+            there[at].append(self._queries[each])
+        wants = {iri: tuple(self._wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
-        carried = self._carried(dataset)
         programs = {
-            key: Program.of(
-                name,
-                queries,
-                [each.settings for each in self._streams.values()],
-                bounded=self._bounded(),
-                dataset=carried,
-                start=self._start,
-                until=self._until,
-            )
-            for key, queries in zip(groups, there, strict=True)
+            key: self.program(name, queries, dataset, again or {}, (origins or {}).get(number))
+            for number, (key, queries) in enumerate(zip(groups, there, strict=True))
         }
         key = functions.array(*(functions.lit(key) for key in groups))[functions.col("instance")]
         return (
@@ -305,7 +403,41 @@ class App:
             .transformWithState(Evaluation(programs), SENT_COLUMNS, "append", "none")
         )
 
-    def _rows(self, wants: Mapping[str, tuple[Wanted, ...]], folder: Path | None) -> list[DataFrame]:
+    def _wanted(self, queries: Sequence[Query], stream: str) -> Wanted | None:
+        """What an instance wants of a stream; None if it has no queries any more."""
+        if queries and self._changing and self._holds_back:
+            return Wanted(frozenset({ANYTHING}))
+        return wanted(queries, stream) if queries else None
+
+    @property
+    def _holds_back(self) -> bool:
+        """Elements may wait for others, and so for queries that come after them."""
+        settings = [each.settings for each in self._streams.values()]
+        return len(self._bounded()) > 1 or any(each.lateness or each.idle for each in settings)
+
+    def program(
+        self,
+        name: str,
+        queries: Sequence[Query],
+        dataset: Dataset,
+        again: Mapping[str, int],
+        origin: Carried | None = None,
+    ) -> Program:
+        """What an instance runs."""
+        made = Program.of(
+            name,
+            queries,
+            [each.settings for each in self._streams.values()],
+            again=again,
+            bounded=self._bounded(),
+            dataset=dataset,
+            start=self._start,
+            until=self._until,
+            origin=origin,
+        )
+        return replace(made, queries=self._carried(made.queries))
+
+    def _rows(self, wants: Mapping[str, tuple[Wanted | None, ...]], folder: Path | None) -> list[DataFrame]:
         rows = []
         files = []
         for number, (iri, each) in enumerate(self._streams.items()):
@@ -328,16 +460,16 @@ class App:
             rows.append(made)
         return rows
 
-    def _carried(self, dataset: Dataset) -> Dataset:
-        """Static data on its way: much of it travels as a file."""
-        if len(dataset.quads) <= LARGEST_CARRIED:
-            return dataset
+    def _carried(self, carried: Carried) -> Carried:
+        """Bytes on their way: many travel as a file."""
+        if len(carried.content) <= LARGEST_CARRIED:
+            return carried
         folder = Path(mkdtemp(prefix="cqels-"))
-        file = folder / f"{folder.name}.nq"
-        file.write_bytes(dataset.quads)
+        file = folder / folder.name
+        file.write_bytes(carried.content)
         self._spark.sparkContext.addFile(str(file))  # which is fetched as long as the session lives
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return replace(dataset, quads=b"", file=file.name)
+        return Carried(file=file.name)
 
     def _check(self, query: Query) -> None:
         known = [*self._streams, *(name for name, each in self._queries.items() if each.form == "construct")]
@@ -349,11 +481,17 @@ class App:
                     span=each.span,
                     hint=f"the streams are {streams}" if known else "app.stream(iri, rows, lift=…), or app.files(…)",
                 )
-        with Engine() as engine:  # which refuses what it cannot run
-            for stream in self._streams.values():
-                engine.declare(stream.settings)
-            for other in (*self.queries, query):
-                engine.register(other, declare=False)
+        self._checking.register(query, declare=False)
+
+    @cached_property
+    def _checking(self) -> Engine:
+        """An engine that refuses what engines cannot run."""
+        engine = Engine()
+        for stream in self._streams.values():
+            engine.declare(stream.settings)
+        for query in self.queries:
+            engine.register(query, declare=False)
+        return engine
 
 
 def _duration(value: int | str) -> int:

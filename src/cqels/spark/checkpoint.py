@@ -7,16 +7,17 @@ said.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from cqels.model.errors import CqelsError
 from cqels.spark.growing import write_durably
-from cqels.spark.instance import Dataset
+from cqels.spark.instance import Carried, Dataset
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -36,11 +37,20 @@ class Manifest:
     """Names and fingerprints, in the order of registration."""
     placed: dict[str, int] = field(default_factory=dict)
     """Names and instances."""
+    again: dict[str, int] = field(default_factory=dict)
+    """How often queries of a name were dropped: one that comes again is another one."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """Instances that begin with what others knew, and the files in which that is."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
     """There is nothing left to do."""
     version: int = VERSION
+
+    @property
+    def closed(self) -> set[int]:
+        """Instances that have no query any more: what came since they do not know, so they get none."""
+        return set(range(self.instances)) - {*self.placed.values()}
 
 
 class Checkpoint:
@@ -59,6 +69,11 @@ class Checkpoint:
     def is_done(self, batch: int) -> bool:
         """Spark has written down that a micro-batch is done; there is none before the first."""
         return batch < 0 or (self.folder / "spark" / "commits" / str(batch)).exists()
+
+    @property
+    def is_begun(self) -> bool:
+        """Some micro-batch is done."""
+        return any(path.name.isdigit() for path in (self.folder / "spark" / "commits").glob("*"))
 
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""
@@ -79,6 +94,19 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_durably(self._file, json.dumps(asdict(manifest), indent=1).encode())
 
+    def keep(self, content: bytes) -> str:
+        """A new file with what an instance begins with: its name."""
+        name = f"origin-{uuid4().hex}"
+        write_durably(self.folder / name, content)
+        return name
+
+    def forget(self, manifest: Manifest, instances: Collection[int]) -> None:
+        """Remove what some instances began with, which they know by now."""
+        for name in [manifest.origins.pop(str(each), None) for each in instances]:
+            if name is not None:
+                self.write(manifest)
+                (self.folder / name).unlink(missing_ok=True)
+
     def tidy(self) -> None:
         """Remove what killed processes have left on a local disk: files that were never finished, and checksums.
 
@@ -96,8 +124,8 @@ class Checkpoint:
             return dataset
         if self.read() is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_durably(self._data, dataset.quads)
-        return replace(dataset, quads=self._data.read_bytes())
+            write_durably(self._data, dataset.quads.read())
+        return replace(dataset, quads=Carried(self._data.read_bytes()))
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""

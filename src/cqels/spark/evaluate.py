@@ -12,8 +12,9 @@ store.
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from cqels.spark.arenas import Arenas
-from cqels.spark.instance import Arrival, Instance, Program, Report
+from cqels.spark.instance import Arrival, Instance, Origin, Program, Report, registration
 from cqels.spark.rows import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ LONGEST_IDLE = 600.0
 class Head:
     """What is known of the state without reading it.
 
-    `commands` is how many there are, `saved_commands` how many were given before the snapshot; `queries` are the names
-    of those that run.
+    `commands` is how many there are, `saved_commands` how many were given before the snapshot; `program` is the digest
+    of the queries that it last had.
     """
 
     token: str = ""
@@ -52,7 +53,7 @@ class Head:
     saved: int = 0
     saved_commands: int = 0
     commands: int = 0
-    queries: list[str] = field(default_factory=list)
+    program: str = ""
 
 
 class Evaluation(StatefulProcessor):
@@ -65,6 +66,7 @@ class Evaluation(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", "head string")
+        self._queries = handle.getValueState("queries", "prints string")
         self._commands = handle.getListState("commands", "command string")
         self._log = handle.getListState("log", "batch long, stream int, place string, block binary, command string")
         self._snapshot = handle.getListState("snapshot", "chunk binary")
@@ -74,9 +76,8 @@ class Evaluation(StatefulProcessor):
         program = self._programs[number]
         received = sorted(rows, key=lambda row: (row.kind == COMMAND, row.stream, row.place, row.position, row.number))
         known = self._head.get()
-        head = Head(**json.loads(known[0])) if known else Head()
-        new = [name for name in program.queries if name not in head.queries]
-        arrivals = [Arrival(command=json.dumps({"register": name, "print": program.queries[name]})) for name in new]
+        head = Head(**json.loads(known[0])) if known else self._begun(program)
+        arrivals = [] if head.program == program.digest else self._renewed(program)
         arrivals += [_arrival(row) for row in received if row.kind != REJECTED]
         place = _Place(program.name, number, Path(self._folder or SparkFiles.getRootDirectory()))
 
@@ -91,11 +92,37 @@ class Evaluation(StatefulProcessor):
             told = report.queries.setdefault(sent.query, {"in": 0, "out": 0})
             told["out"] += sent.count
             yield _row(number, kind=RESULTS, **asdict(sent))
-        head = self._keep(place, instance, arrivals, head)
+        head = self._keep(place, instance, arrivals, replace(head, program=program.digest))
         yield _row(number, kind=REPORT, text=_reported(number, report, instance, head, len(rejected)))
 
     def close(self) -> None:
         pass
+
+    # ------------------------------------------------------------ queries
+
+    def _begun(self, program: Program) -> Head:
+        """What an instance begins with: nothing, or queries that have come from another."""
+        if program.origin is None:
+            return Head()
+        origin: Origin = pickle.loads(program.origin.read())
+        self._commands.appendList([(command,) for command in origin.commands])
+        self._put(origin.saved)
+        self._queries.update((json.dumps(origin.prints),))
+        count = len(origin.commands)
+        return Head(saved=len(origin.saved), saved_commands=count, commands=count)
+
+    def _renewed(self, program: Program) -> list[Arrival]:
+        """The commands that make the queries those of the program; such as came by commands are not its business."""
+        now, there = program.read(), self._running()
+        prints = {name: print for name, (print, _) in now.items()}
+        gone = [name for name, print in reversed(there.items()) if print and prints.get(name) != print]
+        commands = [json.dumps({"drop": name}) for name in gone]
+        commands += [registration(query, print) for name, (print, query) in now.items() if there.get(name) != print]
+        return [Arrival(command=command) for command in commands]
+
+    def _running(self) -> dict[str, str]:
+        known = self._queries.get()
+        return json.loads(known[0]) if known else {}
 
     # ------------------------------------------------------------ state
 
@@ -135,18 +162,18 @@ class Evaluation(StatefulProcessor):
         if commands:
             self._commands.appendList(commands)
         logged = head.logged + sum(len(each.block or each.command or "") for each in arrivals)
-        gone = set(head.queries) - set(instance.queries)
+        if commands:
+            self._queries.update((json.dumps(instance.prints),))
         head = replace(
             head,
             token=uuid4().hex,
             batch=head.batch + 1,
             logged=logged,
             commands=instance.commands,
-            queries=instance.queries,
         )
-        if logged > max(head.saved, LEAST_LOG) or gone:  # nobody may know a query any more that was dropped
+        if logged > max(head.saved, LEAST_LOG):
             data = instance.saved()
-            self._snapshot.put([(data[at : at + CHUNK],) for at in range(0, len(data), CHUNK)])
+            self._put(data)
             self._log.clear()
             head = replace(head, logged=0, saved=len(data), saved_commands=instance.commands)
         elif arrivals:
@@ -157,6 +184,9 @@ class Evaluation(StatefulProcessor):
         if place.arenas().leave(living.file, head.token):
             _ALIVE[place] = replace(living, token=head.token, used=monotonic())
         return head
+
+    def _put(self, saved: bytes) -> None:
+        self._snapshot.put([(saved[at : at + CHUNK],) for at in range(0, len(saved), CHUNK)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ LOOK = 0.2
 _COUNTED = 1 << 22
 _NAME = "cqels-files"
 
-FileStream: TypeAlias = tuple[int, StreamDeclaration, tuple[Wanted, ...]]
+FileStream: TypeAlias = tuple[int, StreamDeclaration, tuple[Wanted | None, ...]]
 """The number of a stream in the application, what it is, and what each engine instance wants of it."""
 Offset: TypeAlias = dict[str, list[int]]
 """The place in each stream, as Spark keeps it."""
@@ -135,7 +135,7 @@ def _template(declaration: StreamDeclaration) -> Template | None:
 class Settings:
     """All that the reader is told."""
 
-    streams: tuple[tuple[int, StreamDeclaration, tuple[Wanted, ...], Template | None], ...]
+    streams: tuple[tuple[int, StreamDeclaration, tuple[Wanted | None, ...], Template | None], ...]
     folder: str
     batch_bytes: int
     tasks: int

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
+from zlib import compress, decompress
 
 import numpy as np
 import pyarrow
@@ -25,7 +26,6 @@ from cqels.engine.merge import Merge
 from cqels.engine.snapshot import Aside
 from cqels.engine.standing import StandingQuery
 from cqels.io import Rejected, StreamSettings
-from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.spark.blocks import unpack
 from cqels.store.dataset import Store
@@ -36,12 +36,26 @@ MOST_RESULTS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
-    """Static data on its way to the engines: N-Quads, here or in a file, and the names of all named graphs."""
+class Carried:
+    """Bytes on their way to the engines: with each task, or in a file that each machine fetches once."""
 
-    quads: bytes = b""
+    content: bytes = b""
     file: str | None = None
-    """The name under which Spark knows a file with them."""
+    """The name under which Spark knows it."""
+
+    def read(self) -> bytes:
+        if self.file is None:
+            return self.content
+        from pyspark.files import SparkFiles
+
+        return Path(SparkFiles.get(self.file)).read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Static data on its way to the engines: N-Quads, and the names of all named graphs."""
+
+    quads: Carried = Carried()
     graphs: tuple[str, ...] = ()
 
     @staticmethod
@@ -53,12 +67,13 @@ class Dataset:
             for graph in (None, *named)
             for triple in store.triples(graph)
         ]
-        return Dataset(serialize(quads, format=RdfFormat.N_QUADS) or b"", graphs=tuple(name.value for name in named))
+        text = serialize(quads, format=RdfFormat.N_QUADS) or b""
+        return Dataset(Carried(text), tuple(name.value for name in named))
 
     @property
     def digest(self) -> str:
         """The same for the same data, whatever its blank nodes are called."""
-        quads = self.quads
+        quads = self.quads.read()
         if self.has_blank_nodes:
             canonical = pyoxigraph.Dataset(parse(quads, RdfFormat.N_QUADS))
             canonical.canonicalize(pyoxigraph.CanonicalizationAlgorithm.RDFC_1_0)
@@ -68,68 +83,72 @@ class Dataset:
 
     @property
     def has_blank_nodes(self) -> bool:
-        return b"_:" in self.quads
+        return b"_:" in self.quads.read()
 
     def store(self) -> Store:
         store = Store()
         for name in self.graphs:  # an empty one too
             store.create_graph(NamedNode(name))
-        store.add(parse(self._content(), RdfFormat.N_QUADS))
+        store.add(parse(self.quads.read(), RdfFormat.N_QUADS))
         return store
-
-    def _content(self) -> bytes:
-        if self.file is None:
-            return self.quads
-        from pyspark.files import SparkFiles
-
-        return Path(SparkFiles.get(self.file)).read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """What an instance runs: queries in the order of their registration, over streams in the order of their numbers.
 
-    A task of Spark gets it with every micro-batch, and needs most of it only to make an engine: so the queries are
+    A task of Spark gets it with every micro-batch, and needs most of it only when something is new: so the queries are
     bytes.  `bounded` are the streams that end: they are waited for, and when all have ended time goes on until `until`.
     """
 
     name: str
-    queries: dict[str, str]
-    """Their names, each with a fingerprint."""
-    plans: bytes
+    digest: str
+    """The same for the same queries."""
+    queries: Carried
     streams: tuple[StreamSettings, ...]
     bounded: frozenset[int] = frozenset()
     dataset: Dataset = field(default_factory=Dataset)
     start: int = 0
     until: int | None = None
+    origin: Carried | None = None
+    """An `Origin` to begin with."""
 
     @staticmethod
-    def of(name: str, queries: Sequence[Query], streams: Iterable[StreamSettings], **options: Any) -> Program:
-        """The program of some queries, all of which have names."""
-        plans = {query.name or "": query for query in queries}
-        prints = {name: fingerprint(query) for name, query in plans.items()}
-        return Program(name, prints, pickle.dumps(plans), tuple(streams), **options)
+    def of(
+        name: str,
+        queries: Sequence[Query],
+        streams: Iterable[StreamSettings],
+        *,
+        again: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> Program:
+        """The program of some queries, all of which have names; some may come `again`, for so many times."""
+        plans = {query.name or "": (fingerprint(query), query) for query in queries}
+        for each in plans.keys() & (again or {}).keys():
+            plans[each] = f"{plans[each][0]}-{(again or {})[each]}", plans[each][1]
+        digest = sha256(json.dumps([[name, print] for name, (print, _) in plans.items()]).encode()).hexdigest()
+        return Program(name, digest, Carried(pickle.dumps(plans)), tuple(streams), **options)
 
-    def query(self, name: str, print: str) -> Query:
-        """A query that was registered when it had this fingerprint."""
-        if name not in self.queries:
-            raise CqelsError(
-                f"query {name} is not registered any more", hint="register it as before, or begin with a new checkpoint"
-            )
-        if self.queries[name] != print:
-            raise CqelsError(
-                f"query {name} is another one than before",
-                hint="register it under another name, or begin with a new checkpoint",
-            )
-        plans: dict[str, Query] = pickle.loads(self.plans)
-        return plans[name]
+    def read(self) -> dict[str, tuple[str, Query]]:
+        """The queries by their names, each with its fingerprint."""
+        found: dict[str, tuple[str, Query]] = pickle.loads(self.queries.read())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an instance begins with that takes queries over from another: what it is told, and all that was known."""
+
+    commands: tuple[str, ...]
+    prints: dict[str, str]
+    saved: bytes
 
 
 class Arrival(NamedTuple):
     """A block of a stream and the sequence of the stream that it belongs to; or, with neither, the stream's end.
 
-    Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `plan`
-    for another (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
+    Or a command, which has no stream: `{"register": name, "plan": …}`, with a fingerprint if the query is the program's
+    (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
     `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`: nothing is held back any more.
     """
 
@@ -139,9 +158,13 @@ class Arrival(NamedTuple):
     command: str | None = None
 
 
-def registration(query: Query) -> str:
-    """The command to register a query, which has a name, while the pipeline runs."""
-    return json.dumps({"register": query.name, "plan": b64encode(pickle.dumps(query)).decode()})
+def registration(query: Query, print: str = "") -> str:
+    """The command to register a query, which has a name; the fingerprint is that of one of the program.
+
+    It has all of the query: an engine is made again with queries that are no longer there.
+    """
+    plan = b64encode(compress(pickle.dumps(query))).decode()
+    return json.dumps({"register": query.name, "print": print, "plan": plan})
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +209,8 @@ class Instance:
         self._dropped: list[StandingQuery] = []
         self.commands = len(commands)
         """How many commands have come so far."""
+        self.prints: dict[str, str] = {}
+        """The queries that run: their names, and the fingerprints of those that are the program's."""
         for each in program.streams:
             self._engine.declare(each)
         running: dict[str, dict[str, Any]] = {}
@@ -252,6 +277,7 @@ class Instance:
         elif "drop" in command:
             self._dropped.append(self._engine.query(command["drop"]))
             self._engine.drop(command["drop"])
+            del self.prints[command["drop"]]
         elif "heartbeat" in command:
             stream = command.get("stream")
             self._engine.heartbeat(command["heartbeat"], None if stream is None else self._engine.streams[stream])
@@ -262,11 +288,8 @@ class Instance:
 
     def _register(self, command: dict[str, Any]) -> None:
         name = command["register"]
-        if "plan" in command:
-            query = pickle.loads(b64decode(command["plan"]))
-        else:
-            query = self.program.query(name, command["print"])
-        self._engine.register(query, declare=False)
+        self._engine.register(pickle.loads(decompress(b64decode(command["plan"]))), declare=False)
+        self.prints[name] = command["print"]
         self._sent.setdefault(name, 0)
 
     def _finish(self) -> None:
@@ -296,11 +319,6 @@ class Instance:
         taken = list(self._late)
         self._late.clear()
         return taken
-
-    @property
-    def queries(self) -> list[str]:
-        """The names of the queries that run."""
-        return [query.name for query in self._engine.queries]
 
     @property
     def finished(self) -> bool:

@@ -172,7 +172,7 @@ class Lifting:
     number: int
     """Of the stream, in the application."""
     lift: Lift
-    wants: tuple[Wanted, ...]
+    wants: tuple[Wanted | None, ...]
     """Of each engine instance."""
     strict: bool = False
     """What is malformed ends the run."""

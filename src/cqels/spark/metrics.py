@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +120,11 @@ class Metrics:
         self._lock = Lock()
 
     # ------------------------------------------------------------ what is told
+
+    def keep(self, instances: Collection[int]) -> None:
+        """There are only these instances any more."""
+        with self._lock:
+            self._latest = {each: report for each, report in self._latest.items() if each in instances}
 
     def add(self, batch: int, reports: Iterable[Mapping[str, Any]], duration: float) -> None:
         """The reports of all engines on a micro-batch, whose results were delivered `duration` after it began.

@@ -34,18 +34,20 @@ class Packer:
     """Makes the rows of one stream: a dictionary, which blocks do not depend on, and the patterns in its words.
 
     Each instance has the triples that its queries can match, and all elements: they are ticks and tell the time.
+    One that has no queries any more has nothing.
     """
 
     def __init__(
-        self, stream: int, wants: tuple[Wanted, ...], *, strict: bool = False, terms: Terms | None = None
+        self, stream: int, wants: tuple[Wanted | None, ...], *, strict: bool = False, terms: Terms | None = None
     ) -> None:
         """Streams that are read in turn may share their terms."""
         self.stream = stream
         self.terms = new_terms() if terms is None else terms
         self.intake = Intake(self.terms)
         self._strict = strict
-        made = {wanted: None if wanted.everything else wanted.matcher(self.terms) for wanted in wants}
-        self._matchers: tuple[Matcher | None, ...] = tuple(made[wanted] for wanted in wants)
+        there = {instance: wanted for instance, wanted in enumerate(wants) if wanted is not None}
+        made = {wanted: None if wanted.everything else wanted.matcher(self.terms) for wanted in there.values()}
+        self._matchers: dict[int, Matcher | None] = {instance: made[wanted] for instance, wanted in there.items()}
 
     def tidy(self) -> None:
         """Forget the terms of earlier batches if they are many."""
@@ -60,7 +62,7 @@ class Packer:
         triples = batch.triples.reshape(-1, 3)
         packed: dict[bytes, bytes] = {}
         asked: dict[Matcher | None, bytes] = {}
-        for instance, matcher in enumerate(self._matchers):
+        for instance, matcher in self._matchers.items():
             if matcher not in asked:
                 found = np.ones(len(triples), np.bool_) if matcher is None else matcher.matches(triples)
                 content = found.tobytes()
@@ -76,11 +78,11 @@ class Packer:
             raise DataError(str(rejected), hint=hint)
         text = rejected.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:LONGEST_TEXT]
         told = {"reason": rejected.reason, "text": text}
-        return self._row(0, REJECTED, rejected.place, position, number) | told
+        return self._row(min(self._matchers), REJECTED, rejected.place, position, number) | told
 
     def ends(self) -> Iterator[Row]:
         """The stream has ended, for all instances."""
-        for instance in range(len(self._matchers)):
+        for instance in self._matchers:
             yield self._row(instance, END, "", 0, 0)
 
     def _row(self, instance: int, kind: str, place: str, position: int, number: int) -> Row:

@@ -2,35 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count, islice
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.core import sources_of
+from cqels.engine.core import fingerprint, sources_of
+from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
+from cqels.plan.templates import constants_of, general
 
+BUFFERS, LATENCY, ROTATION = STRATEGIES = ("buffers", "latency", "rotation")
+"""The instance with the smallest buffers, the one that takes least time, or one after the other."""
 _WORD = (1 << 32) - 1
 
 
-def placed(queries: Sequence[Query], instances: int, before: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The instance of each query, by rotation; queries that read what others make are where those are.
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What an instance had to do lately: the bytes that it holds, and the seconds that a micro-batch takes it."""
 
-    A query that is placed already stays where it is.
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+def placed(
+    queries: Sequence[Query],
+    instances: int,
+    before: Mapping[str, int] | None = None,
+    *,
+    strategy: str = ROTATION,
+    loads: Mapping[int, Load] | None = None,
+    closed: Collection[int] = (),
+) -> dict[str, int]:
+    """The instance of each query; queries that read what others make are where those are.
+
+    A query that is placed already stays where it is.  None of the others goes to a `closed` instance.
     """
     where = dict(before or {})
-    turn = len(where)
-    for group in _linked(queries):
+    if strategy not in STRATEGIES:
+        raise CqelsError(f"there is no placement '{strategy}'", hint=f"there are {', '.join(STRATEGIES)}")
+    open = [number for number in range(instances) if number not in closed]
+    scheduler = _Scheduler(strategy, open, loads or {}, turn=len(where))
+    groups = linked(queries)
+    if strategy != ROTATION:
+        for query in queries:
+            if query.name in where:
+                scheduler.note(query, where[query.name])
+    for group in groups:
         names = [query.name or "" for query in group]
-        known = [where[name] for name in names if name in where]
-        instance = known[0] if known else turn % instances
-        turn += not known
-        for name in names:
-            where.setdefault(name, instance)
+        known = {name: where[name] for name in names if name in where}
+        if len({*known.values()}) > 1:
+            raise CqelsError(
+                f"{', '.join(known)} run on different engine instances, and a query reads what they make",
+                hint="begin with all of them",
+            )
+        instance = min(known.values()) if known else scheduler.choice(group)
+        for query, name in zip(group, names, strict=True):
+            if name not in where:
+                where[name] = instance
+                scheduler.add(query, instance)
     return where
 
 
-def _linked(queries: Sequence[Query]) -> list[list[Query]]:
+@dataclass
+class _Scheduler:
+    """Chooses instances for queries, one after the other.
+
+    What an instance will have to do is what it did lately, and for each pipeline that has come since the average of all
+    pipelines.  A query goes where it can share a pipeline (`plan.templates`); else to the instance with least to do,
+    and among such that differ by less than half a pipeline to one that has its streams already.
+    """
+
+    strategy: str
+    open: Sequence[int]
+    loads: Mapping[int, Load]
+    turn: int = 0
+    streams: dict[int, set[str]] = field(default_factory=dict)
+    kinds: dict[int, set[str]] = field(default_factory=dict)
+    new: dict[int, int] = field(default_factory=dict)
+    """Pipelines that came since the loads were told."""
+
+    def note(self, query: Query, instance: int) -> None:
+        """A query is there already."""
+        self.streams.setdefault(instance, set()).update(_streams(query))
+        self.kinds.setdefault(instance, set()).add(_kind(query))
+
+    def add(self, query: Query, instance: int) -> None:
+        if self.strategy == ROTATION:
+            return
+        if _kind(query) not in self.kinds.get(instance, ()):
+            self.new[instance] = self.new.get(instance, 0) + 1
+        self.note(query, instance)
+
+    def choice(self, group: Sequence[Query]) -> int:
+        self.turn += 1
+        if self.strategy == ROTATION:
+            return self.open[(self.turn - 1) % len(self.open)]
+        scores = self._scores()
+        kinds = set(map(_kind, group))
+        if sharing := [each for each in self.open if kinds <= self.kinds.get(each, set())]:
+            return min(sharing, key=scores.__getitem__)
+        streams = set().union(*map(_streams, group))
+        least = min(scores.values())
+        near = [each for each in self.open if scores[each] < least + 0.5]
+        return min(near, key=lambda each: (not streams <= self.streams.get(each, set()), scores[each]))
+
+    def _scores(self) -> dict[int, float]:
+        """What each instance has to do, in pipelines."""
+        measured = {each: self._measured(each) for each in self.open}
+        known = sum(len(self.kinds.get(each, ())) - self.new.get(each, 0) for each in self.open)
+        unit = sum(measured.values()) / known if known else 0.0
+        return {each: (measured[each] / unit if unit else 0.0) + self.new.get(each, 0) for each in self.open}
+
+    def _measured(self, instance: int) -> float:
+        load = self.loads.get(instance, Load())
+        return load.bytes if self.strategy == BUFFERS else load.seconds
+
+
+def _kind(query: Query) -> str:
+    """The same for queries that can share a pipeline."""
+    constants = constants_of(query)
+    return fingerprint(query if constants is None else general(query, range(len(constants))).query)
+
+
+def _streams(query: Query) -> set[str]:
+    return {source.stream.value for source in sources_of(query) if isinstance(source.stream, NamedNode)}
+
+
+def linked(queries: Sequence[Query]) -> list[list[Query]]:
     """The queries in groups: those of a group read what others of it make, and nothing that is made elsewhere."""
     made = {query.name for query in queries if query.form == "construct" and query.name and ":" in query.name}
     touching = [(query, _reads(query, made) | ({query.name or ""} & made)) for query in queries]
@@ -59,12 +159,22 @@ def keys(instances: int, partitions: int) -> list[int]:
     return list(islice(_spread(partitions), instances))
 
 
+def another_key(keys: Collection[int], where: int, partitions: int) -> int:
+    """A number that is none of these, for rows that Spark puts into a partition."""
+    return next(key for key in count() if key not in keys and partition(key, partitions) == where)
+
+
+def partition(key: int, partitions: int) -> int:
+    """Where Spark puts the rows of a group."""
+    return _hash(key) % partitions
+
+
 def _spread(partitions: int) -> Iterator[int]:
     loads = [0] * partitions
     for key in count():
-        partition = _hash(key) % partitions
-        if loads[partition] == min(loads):
-            loads[partition] += 1
+        there = partition(key, partitions)
+        if loads[there] == min(loads):
+            loads[there] += 1
             yield key
 
 

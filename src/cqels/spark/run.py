@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
@@ -20,6 +21,8 @@ from cqels.io import Rejected
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.plan.algebra import Query
 from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.instance import Dataset
+from cqels.spark.placement import Load
 from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
 from cqels.spark.sent import Sent
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming import StreamingQuery
 
+    from cqels.spark.app import App
     from cqels.spark.metrics import Metrics
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
@@ -47,7 +51,7 @@ class Run:
 
     def __init__(
         self,
-        queries: Sequence[Query],
+        app: App,
         checkpoint: Checkpoint,
         manifest: Manifest,
         sinks: Sequence[Sink],
@@ -59,17 +63,22 @@ class Run:
         strict: bool,
         temporary: bool,
     ) -> None:
-        self._queries = {query.name or "": query for query in queries}
+        self._app = app
+        self._queries = {query.name or "": query for query in app.queries}
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
         self._ended: set[int] = set()
         self._all_ended, self._done = Event(), Event()
-        self._delivering = Lock()
+        self._working, self._delivering, self._changing = Lock(), Lock(), Lock()
         self._delivered = -1
         if manifest.ended:
             self._all_ended.set()
-        self._closed = False
+        self._closed = self._paused = self._refused = False
+        self._begun: dict[int, int] = {}
+        """Instances, and the first micro-batches that they told of."""
+        self._loads: dict[int, Load] = {}
+        self._dataset, self._trigger = Dataset(), ""
         self._query: StreamingQuery | None = None
         self.name = uuid4().hex
         """What the engines of this run are known by."""
@@ -80,26 +89,112 @@ class Run:
         """Spark's own; None if there was nothing left to do."""
         return self._query
 
-    def start(self, pipeline: Callable[[], DataFrame], trigger: str) -> None:
+    def start(self, dataset: Dataset, trigger: str) -> None:
+        self._dataset, self._trigger = dataset, trigger
         for sink in self._sinks:
             sink.open(tuple(self._queries.values()), run=self._manifest.id)
         if self._rejects is not None:
             self._rejects.open(run=self._manifest.id)
-        if self._manifest.finished:
-            return
-        self._checkpoint.tidy()
-        frame = pipeline()
+        if not self._manifest.finished:
+            self._checkpoint.tidy()
+            self._go()
+
+    def _go(self) -> None:
+        """Let Spark run what the manifest says."""
+        frame = self._app.pipeline(self.name, self._manifest, self._dataset, self._checkpoint)
         self._query = (
             frame.writeStream.foreachBatch(self._deliver)
-            .queryName(f"cqels: {', '.join(self._queries)}"[:200])
+            .queryName(f"cqels: {', '.join(self._manifest.placed)}"[:200])
             .option("checkpointLocation", self._checkpoint.spark)
-            .trigger(processingTime=trigger)
+            .trigger(processingTime=self._trigger)
             .start()
         )
         if self.metrics is not None:
+            self._unheard()
             self._unheard = self.metrics.listen(frame.sparkSession, str(self._query.id))
         if self._ends:
-            Thread(target=self._wait_for_all, daemon=True).start()
+            Thread(target=self._wait_for_all, args=[self._query], daemon=True).start()
+
+    # ------------------------------------------------------------ queries that come, go and move
+
+    @property
+    def placed(self) -> dict[str, int]:
+        """The queries, and the instances that they run on."""
+        return dict(self._manifest.placed)
+
+    @property
+    def loads(self) -> dict[int, Load]:
+        """What the instances had to do lately."""
+        return dict(self._loads)
+
+    def change(
+        self,
+        *,
+        add: Iterable[str | os.PathLike[str] | Query] = (),
+        drop: Iterable[str] = (),
+        move: Mapping[str, int | None] | None = None,
+    ) -> list[Query]:
+        """Change the queries between two micro-batches: those that were added, with their names.
+
+        One that is added sees what comes from then on; what one that is dropped has sent stays.  One that is moved goes
+        on with all it knows, and loses and repeats nothing: on a new instance, where Spark works off the rows of the
+        one that is named, or where there is least to do.  Queries that read what it makes move with it.
+        """
+        with self._changing:
+            if self._closed or self._query is None:
+                raise CqelsError("the application does not run", hint="change its queries, then run it")
+            if self._manifest.ended:
+                raise CqelsError("all streams have ended: there is nothing left that a query could see")
+            before = self._app.queries
+            try:
+                return self._change(list(add), list(drop), dict(move or {}), before)
+            except BaseException:
+                self._app.restore(before)
+                raise
+
+    def _change(
+        self,
+        add: list[str | os.PathLike[str] | Query],
+        drop: list[str],
+        move: dict[str, int | None],
+        before: Sequence[Query],
+    ) -> list[Query]:
+        for name in drop:
+            self._app.drop(name)
+        added = [self._app.add(each) for each in add]
+        self._app.check_change(self._manifest)
+        self._pause()
+        try:
+            manifest = self._app.changed(
+                self._manifest, before, drop, move, self._loads, self._dataset, self._checkpoint
+            )
+            for sink in self._sinks:
+                sink.open(added, run=manifest.id)
+            self._checkpoint.write(manifest)
+            self._queries |= {query.name or "": query for query in added}
+            self._loads = {each: load for each, load in self._loads.items() if each not in manifest.closed}
+            if self.metrics is not None:
+                self.metrics.keep({manifest.keys[each] for each in manifest.placed.values()})
+            self._manifest = manifest
+        except BaseException:
+            self._app.restore(before)
+            raise
+        finally:
+            self._go()
+            self._paused = self._refused = False
+        return added
+
+    def _pause(self) -> None:
+        """Wait for the end of the micro-batch that is being worked off; no other begins."""
+        assert self._query is not None
+        self._paused = True
+        with self._working:
+            failed = not self._query.isActive and not self._refused
+        if failed:
+            self._paused = False
+            raise CqelsError("the application has failed", hint="wait() tells why")
+        self._settle()
+        self._query.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, which streams that do not end do not have; False if it has not come in that many seconds.
@@ -107,21 +202,23 @@ class Run:
         An error that ended the run is raised.
         """
         limit = None if timeout is None else monotonic() + timeout
-        while self._query is not None and self._query.isActive and not self._done.is_set():
+        while self._runs() and not self._done.is_set():
             if limit is not None and monotonic() >= limit:
                 return False
-            with suppress(Exception):  # what ended the query is told by `stop`
-                self._query.awaitTermination(_TICK)
+            self._done.wait(_TICK)
         self._manifest.finished |= self._done.is_set()
         self.stop()
         return True
+
+    def _runs(self) -> bool:
+        return self._paused or (self._query is not None and self._query.isActive)
 
     def stop(self) -> None:
         """End the run, whatever has been read.
 
         A micro-batch that is being delivered is, and is done; one that is being computed is left for the next run.
         """
-        with self._delivering:
+        with self._changing, self._delivering:
             if self._closed:
                 return
             self._closed = True
@@ -160,18 +257,25 @@ class Run:
         while self._query.isActive and not self._checkpoint.is_done(self._delivered) and monotonic() < limit:
             sleep(_TICK / 10)
 
-    def _wait_for_all(self) -> None:
+    def _wait_for_all(self, query: StreamingQuery) -> None:
         """Notice when all that there is has been read, and Spark has written down that it was."""
-        assert self._query is not None
         with suppress(Exception):  # what ended the query is told there
-            while self._paced and not self._all_ended.wait(_TICK) and self._query.isActive:
+            while self._paced and not self._all_ended.wait(_TICK) and query.isActive:
                 pass
-            self._query.processAllAvailable()
-            self._done.set()
+            query.processAllAvailable()
+            if query is self._query and not self._paused:
+                self._done.set()
 
     # ------------------------------------------------------------ a micro-batch
 
     def _deliver(self, frame: DataFrame, batch: int) -> None:
+        with self._working:
+            if self._paused:
+                self._refused = True
+                raise Stopped
+            self._work_off(frame, batch)
+
+    def _work_off(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
         found: dict[str, list[Row]] = {}
@@ -195,11 +299,28 @@ class Run:
             self._delivered = batch
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
-        self._ended |= {report["instance"] for report in reports if report["ended"]}
-        if len(self._ended) == self._manifest.instances and not self._all_ended.is_set():
+        self._note(batch, {self._numbers[report["instance"]]: report for report in reports})
+
+    def _note(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
+        """What instances say of themselves, once a micro-batch is delivered."""
+        for number, report in reports.items():
+            before = self._loads.get(number)
+            seconds = report["seconds"] if before is None else 0.8 * before.seconds + 0.2 * report["seconds"]
+            self._loads[number] = Load(report["state_bytes"], seconds)
+            self._begun.setdefault(number, batch)
+            if report["ended"]:
+                self._ended.add(number)
+        done = {each for each, first in self._begun.items() if first < batch}
+        self._checkpoint.forget(self._manifest, done | self._manifest.closed)
+        if self._ended >= {*self._manifest.placed.values()} and not self._all_ended.is_set():
             self._manifest.ended = True  # a later run has no micro-batch that says so, if this one is killed now
             self._checkpoint.write(self._manifest)
             self._all_ended.set()
+
+    @property
+    def _numbers(self) -> dict[int, int]:
+        """Those of the instances, by the keys of their state."""
+        return {key: number for number, key in enumerate(self._manifest.keys)}
 
 
 def rejected_in(rows: Iterable[Row]) -> list[Rejected]:

@@ -29,7 +29,7 @@ class Sink(Protocol):
     """Takes the results of some queries, a micro-batch at a time."""
 
     def open(self, queries: Sequence[Query], *, run: str = "") -> None:
-        """Be ready for the results of these queries, which have names.
+        """Be ready for the results of these queries, which have names. Called again when more are added.
 
         `run` is the id of the streaming query, which Spark keeps in its checkpoint: it tells whether what is there
         already is of the same run.
@@ -64,7 +64,8 @@ class Console:
             check(query, self._format)
             columns = ("boolean",) if query.form == "ask" else query.variables
             self._writers[_name(query)] = writer_for(self._format, self._stream, columns, dict(query.prefixes))
-        self._order = InTime(len(queries))
+        self._show(self._order.rest())
+        self._order = InTime(len(self._writers))
 
     def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
         if batch <= self._last:
@@ -122,12 +123,15 @@ class Files:
         self._parts: dict[str, Parts] = {}
 
     def open(self, queries: Sequence[Query], *, run: str = "") -> None:
-        if self._single and len(queries) > 1:
+        names = {*map(_name, queries), *self._files, *self._parts}
+        if self._single and len(names) > 1:
             raise CqelsError(
-                f"{self._place} is one file, and there are {len(queries)} queries", hint="name a folder: results/"
+                f"{self._place} is one file, and there are {len(names)} queries", hint="name a folder: results/"
             )
         for query in queries:
             name, path = _name(query), self._path(query)
+            if name in self._files:
+                self._files.pop(name).close()
             if self._format == "parquet":
                 self._parts[name] = Parts(
                     path, query, types=self._types, unit=self._unit, run=run, replace=self._replace

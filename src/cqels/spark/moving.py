@@ -1,0 +1,129 @@
+"""Queries that move: what an instance knows is read from Spark's state while nothing runs, and cut to some of them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cqels.model.errors import CqelsError
+from cqels.plan.algebra import Query
+from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.instance import Arrival, Instance, Origin, Program
+from cqels.spark.placement import Load, another_key, linked, partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Makes instances that begin with what others know, `before`, and writes them into a manifest, `now`."""
+
+    spark: SparkSession
+    checkpoint: Checkpoint
+    before: Manifest
+    now: Manifest
+    program: Callable[[int], Program]
+    """Of an instance, with all queries that it had."""
+    partitions: int
+
+    def move(self, queries: Sequence[Query], wanted: Mapping[str, int | None], loads: Mapping[int, Load]) -> None:
+        """Have queries go on elsewhere: beside another instance, or where there is least to do."""
+        groups = {query.name or "": group for group in linked(queries) for query in group}
+        together: dict[tuple[int, int], list[str]] = {}
+        for name, target in wanted.items():
+            if name not in self.now.placed:
+                raise CqelsError(f"query {name} does not run", hint=f"those that do are {', '.join(self.now.placed)}")
+            if target is not None and not 0 <= target < self.before.instances:
+                raise CqelsError(f"there is no instance {target}", hint=f"there are 0 to {self.before.instances - 1}")
+            source = self.now.placed[name]
+            where = self._least(source, loads) if target is None else self._partition(target)
+            together.setdefault((source, where), []).extend(query.name or "" for query in groups[name])
+        for (source, where), names in together.items():
+            self.now.placed.update(dict.fromkeys(names, self._add(where, source, names)))
+
+    def open(self) -> int:
+        """An instance for new queries in the partition that has fewest: it knows what time it is."""
+        new = range(self.before.instances, self.now.instances)
+        there = [self._partition(each) for each in {*self.now.placed.values(), *new}]
+        where = min(range(self.partitions), key=there.count)
+        return self._add(where, min(self.before.placed.values()), ())
+
+    def _least(self, source: int, loads: Mapping[int, Load]) -> int:
+        """The partition that takes least time, but for that of an instance; that one if there is no other."""
+        spent = dict.fromkeys(range(self.partitions), 0.0)
+        for each in {*self.now.placed.values()}:
+            spent[self._partition(each)] += loads.get(each, Load()).seconds
+        own = self._partition(source)
+        return min(spent, key=lambda each: (each == own, spent[each]))
+
+    def _partition(self, instance: int) -> int:
+        return partition(self.now.keys[instance], self.partitions)
+
+    def _add(self, where: int, source: int, names: Collection[str]) -> int:
+        """One more instance, with some queries of another: its number."""
+        number = self.now.instances
+        origin = self._origin(source, names)
+        if origin is not None:
+            self.now.origins[str(number)] = self.checkpoint.keep(pickle.dumps(origin))
+        self.now.keys.append(another_key(self.now.keys, where, self.partitions))
+        self.now.instances += 1
+        return number
+
+    def _origin(self, source: int, names: Collection[str]) -> Origin | None:
+        """What some queries of an instance need to go on; None if nothing has come yet."""
+        known = self.before.origins.get(str(source))
+        begun = None if known is None else (self.checkpoint.folder / known).read_bytes()
+        key = self.before.keys[source]
+        return origin_of(self.program(source), lambda variable: self._read(variable, key), names, begun)
+
+    def _read(self, variable: str, key: int) -> list[Any]:
+        """A variable of the state of an instance: its value or its entries; nothing before the first micro-batch."""
+        if not self.checkpoint.is_begun:
+            return []
+        rows = self.spark.read.format("statestore").option("stateVarName", variable).load(self.checkpoint.spark)
+        column = "value" if "value" in rows.columns else "list_element"
+        return [row[0] for row in rows.where(rows["key"]["key"] == key).select(column).collect()]
+
+
+def origin_of(
+    program: Program, read: Callable[[str], list[Any]], names: Collection[str], begun: bytes | None = None
+) -> Origin | None:
+    """What some queries of an instance need, from the variables of its state; None if it would begin with nothing.
+
+    If it has none yet, it may have been about to begin with an origin.
+    """
+    head = read("head")
+    if head:
+        facts = json.loads(head[0][0])
+        commands = [command for (command,) in read("commands")]
+        instance = Instance(program, commands=commands[: facts["saved_commands"]])
+        if facts["saved"]:
+            instance.restore(b"".join(bytes(chunk) for (chunk,) in read("snapshot")))
+        instance.repeat(
+            (batch, Arrival(stream, place, None if block is None else bytes(block), command))
+            for batch, stream, place, block, command in read("log")
+        )
+        return _cut(instance, commands, names)
+    if begun is None:
+        return None
+    origin: Origin = pickle.loads(begun)
+    instance = Instance(program, commands=origin.commands)
+    instance.restore(origin.saved)
+    return _cut(instance, origin.commands, names)
+
+
+def _cut(instance: Instance, commands: Collection[str], names: Collection[str]) -> Origin:
+    """An instance with some of its queries alone, as another one can begin."""
+    others = [name for name in reversed(instance.prints) if name not in names]
+    instance.advance([Arrival(command=json.dumps({"drop": name})) for name in others])
+    kept = tuple(each for each in commands if _concerns(json.loads(each), names))
+    return Origin(kept, dict(instance.prints), instance.saved())
+
+
+def _concerns(command: dict[str, Any], names: Collection[str]) -> bool:
+    name = command.get("register", command.get("drop"))
+    return name is None or name in names
