@@ -44,6 +44,7 @@ MADE = {
     "stars": stars(),  # most elements are whole solutions of a star, and some are not
     "company": scenarios(COMPANY, beside=2),  # queries beside others, those that go, those that read another
     "variants": variants(),  # queries differ in constants, so that they share what they can
+    "widths": variants(wide=True),  # and in the widths of their windows
 }
 
 
