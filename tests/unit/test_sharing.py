@@ -267,6 +267,17 @@ def test_a_variable_that_is_wanted_twice() -> None:
         assert [len(query.take()) for query in queries] == [1, 0, 0]
 
 
+def test_blank_nodes_may_have_any_name() -> None:
+    text = PREFIX + "SELECT ?x { STREAM :s [RANGE %ds] { ?x :at :%s . ?x :with _:class . ?x :in _:width } }"
+    with Engine() as engine:
+        queries = [engine.register(text % each, emit="dstream") for each in ((5, "x"), (5, "y"), (6, "y"))]
+        assert pipelines(engine) == 1
+        engine.push(STREAM, [(ex("a"), ex(name), ex("y")) for name in ("at", "with", "in")], time="1s")
+        for time in ("7s", "8s"):
+            engine.heartbeat(time)
+        assert [[each.time // SECOND for each in query.take()] for query in queries] == [[], [7], [8]]
+
+
 def test_more_variables_than_a_join_can_share() -> None:
     """With the constants as variables there would be: so each has its own pipeline."""
     patterns = " . ".join(f"?x :p{number} ?v{number}" for number in range(60))

@@ -50,7 +50,8 @@ from cqels.plan.columns import DRAWS
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
 
-CLASS, WIDTH = "_:class", "_:width"
+CLASS, WIDTH = "_:.class", "_:.width"
+"""Columns with names that no blank node of a query has."""
 WIDEST = 1 << 62
 """Nanoseconds of a window from which on it is not compared with others: times are words of 64 bits."""
 MOST_NODES = 150
