@@ -1,4 +1,5 @@
-"""Random scenarios with queries that are variants of each other: the same text with other constants, or the same."""
+"""Random scenarios with queries that are variants of each other: the same text with other constants, other widths of
+windows, or the same."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from .scenarios import EX, NAME, Drop, Event, Register, Scenario, Snapshot
 
 _NODES = (":a", ":b", ":c")
 _NODE = re.compile(r"(?<![\w:?<]):[ab]\b")
+_RANGE = re.compile(r"RANGE \d+s(?=\])")
 _PATTERNS = (
     "STREAM :s1 [{window}] {{ ?x {link} :a }}",
     "STREAM :s1 [{window}] {{ :a {link} ?y }}",
@@ -27,6 +29,41 @@ _PATTERNS = (
     "STREAM :s1 [{window}] {{ ?x {link} :a }} ?x {other} ?y . ?y {link} :b",
     "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x {link} :a }}",
     "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x {link} ?y }} FILTER(?y = :a)",
+)
+_WIDTHS = (0, 1, 2, 2, 3, 3, 4, 4, 6)
+_WIDE_PATTERNS = (
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }}",
+    "STREAM :s1 [{window}] {{ ?x {link} :a }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y . ?y {other} ?z }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y . ?x :v ?m FILTER(?m > 1) }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} STREAM :s2 [{window}] {{ ?y {other} ?z }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} STREAM :s2 [NOW] {{ ?x {other} ?z }}",
+    "STREAM :s1 [NOW] {{ ?x {link} ?y }} {{ STREAM :s2 [{window}] {{ ?x {other} ?z }} }} ?y {link} ?x",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} STREAM :s1 [{window}] {{ ?y {link} :a }} STREAM :s2 [NOW] {{ ?x ?w ?z }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} ?y {other} ?z",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} FILTER(?x = :a)",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} FILTER(?x != ?y)",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} FILTER NOT EXISTS {{ ?x {other} :b }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} OPTIONAL {{ ?y {other} ?z }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} MINUS {{ ?x {other} ?y }}",
+    "STREAM :s1 [{window}] {{ {{ ?x {link} ?y }} UNION {{ ?y {other} ?x }} }}",
+    "STREAM :s1 [{window}] {{ {{ SELECT ?x WHERE {{ ?x {link} ?y }} }} BIND(STR(?x) AS ?y) }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y VALUES (?x ?z) {{ (:a :b) (UNDEF :a) }} }}",
+    "STREAM :s1 [{window}] AT ?t {{ ?x {link} ?y . ?y {other} ?z }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} BIND(getSTARTTIME() AS ?t)",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} STREAM :s2 [{window}] {{ ?x {other} ?z }} BIND(getDURATION() AS ?t)",
+)
+_WIDE_FORMS = (
+    "SELECT ?x ?y ?t WHERE {{ {where} }}",
+    "SELECT ?x (SAMPLE(?y) AS ?s) (GROUP_CONCAT(?y) AS ?g) WHERE {{ {where} }} GROUP BY ?x",
+    "SELECT ?x (MIN(?y) AS ?s) (COUNT(DISTINCT *) AS ?n) WHERE {{ {where} }} GROUP BY ?x",
+    "SELECT DISTINCT ?x (getENDTIME() AS ?e) WHERE {{ {where} }}",
+    "SELECT ?y WHERE {{ {{ SELECT DISTINCT ?y ?x WHERE {{ {where} }} }} FILTER(?x = :b) }}",
+)
+_MERGED = (
+    "SELECT ?x ?y FROM STREAM :s1 [{window}] FROM STREAM :s2 [{window}] WHERE {{ ?x {link} ?y . ?y {other} ?z }}",
+    "SELECT ?x FROM STREAM :s1 [{window}] FROM STREAM :s2 [NOW] WHERE {{ ?x {link} :a }}",
+    "SELECT ?x ?y FROM STREAM :s1 [{window}] FROM :g1 WHERE {{ ?x {link} ?y }}",
 )
 _WINDOWS = ("NOW", "RANGE 2s", "RANGE 4s", "RANGE 3s SLIDE 2s", "ELEMENTS 3", "TRIPLES 4", "ALL")
 _FORMS = (
@@ -51,7 +88,23 @@ class _Variants(Choices):
         where = self.pick(_PATTERNS).format(window=self.pick(_WINDOWS), link=self.pick(links), other=self.pick(links))
         return self.pick([*_FORMS[:2], *_FORMS]).format(where=where)
 
+    def wide_text(self) -> str:
+        """A query whose windows may have another width, most of them so that the widths can share."""
+        links = [f":{link.value.removeprefix(EX)}" for link in LINKS]
+        words = {"window": "RANGE 2s", "link": self.pick(links), "other": self.pick(links)}
+        if self.chance(8):
+            return self.pick(_MERGED).format(**words)
+        where = self.pick([*_WIDE_PATTERNS, *_WIDE_PATTERNS, *_PATTERNS]).format(**words)
+        return self.pick([*_FORMS[:7], *_WIDE_FORMS]).format(where=where)
+
     def variant(self, text: str) -> str:
+        width = self.pick(_WIDTHS)
+
+        def ranging(found: re.Match[str]) -> str:
+            return f"RANGE {width if self.chance(95) else self.pick(_WIDTHS)}s"
+
+        if self.chance(60):
+            text = _RANGE.sub(ranging, text)
         return _NODE.sub(lambda found: self.pick(_NODES) if self.chance(60) else found[0], text)
 
     def register(self, name: str, text: str, like: Scenario) -> Register:
@@ -76,13 +129,14 @@ class _Variants(Choices):
 
 
 @st.composite
-def variants(draw: Any) -> Scenario:
+def variants(draw: Any, *, wide: bool = False) -> Scenario:
+    """`wide`: what they have in common is such that most can have windows of several widths and share them."""
     choices = Choices.drawn(draw)
-    made = scenario(choices, Features(elements=8))
+    made = scenario(choices, Features(elements=14 if wide else 8))
     own = _Variants(choices.number)
-    text = own.text(made.query)
-    emit = own.pick([None, "istream", "dstream", "changes", made.emit])
-    policy = own.pick([None, None, made.policy])
+    text = own.wide_text() if wide else own.text(made.query)
+    emit = own.pick([None, "istream", "dstream", "changes", "changes" if wide else made.emit])
+    policy = "cqels" if wide else own.pick([None, None, made.policy])
     made = replace(made, query=own.variant(text), emit=emit, policy=policy)
     others = tuple(own.register(f"other-{number}", text, made) for number in range(own.number(1, 6)))
     events = own.events(text, made, [NAME, *(each.name for each in others)])

@@ -44,6 +44,7 @@ MADE = {
     "stars": stars(),  # most elements are whole solutions of a star, and some are not
     "company": scenarios(COMPANY, beside=2),  # queries beside others, those that go, those that read another
     "variants": variants(),  # queries differ in constants, so that they share what they can
+    "widths": variants(wide=True),  # and in the widths of their windows
 }
 
 
@@ -131,6 +132,32 @@ def test_blocks_do_not_matter(examples: int) -> None:
                 engine.push_elements(elements[start:end])
             results.append(running.take())
         assert results[0] == results[1] == results[2]
+
+    law()
+
+
+@pytest.mark.parametrize("examples", SIZES)
+@pytest.mark.parametrize("wide", [False, True], ids=["constants", "widths"])
+def test_sharing_is_not_seen(wide: bool, examples: int) -> None:
+    """Queries that share, given all elements at once, send what each sends alone, given one by one."""
+
+    @settings(max_examples=examples)
+    @given(variants(wide=wide))
+    def law(scenario: Scenario) -> None:
+        elements = sorted((each for each in scenario.events if isinstance(each, Element)), key=lambda each: each.time)
+        results = []
+        for share in (True, False):
+            store = Store()
+            store.add(scenario.static)
+            engine = Engine(store=store, size=1 << 26, share=share)
+            for stream in scenario.streams:
+                engine.stream(stream.iri)
+            running = [engine.register(each.prepared()) for each in (*scenario.others, scenario.main)]
+            for block in [elements] if share else [[each] for each in elements]:
+                engine.push_elements(block)
+            engine.heartbeat(max((each.time for each in elements), default=0) + 3 * SECOND)
+            results.append([query.take() for query in running])
+        assert results[0] == results[1]
 
     law()
 

@@ -1,15 +1,16 @@
-"""Queries that differ in constants alone have one pipeline, and each what it would have had alone."""
+"""Queries that differ in constants and widths of windows alone have one pipeline, and each what it would have alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from pyoxigraph import NamedNode
+from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.engine import Engine
 from cqels.io import Element
+from cqels.model.time import SECOND
 from cqels.plan.prepare import prepare
 from cqels.plan.templates import CLASS, constants_of, general
 
@@ -35,6 +36,8 @@ def engine() -> Engine:
 
 
 def pipelines(engine: Engine) -> int:
+    """How many there are when something happens: then nobody else can have a part in them."""
+    engine._core.settle()
     return len(engine._core.pipelines)
 
 
@@ -76,7 +79,7 @@ def test_an_engine_that_shares_nothing_sends_the_same(share: bool) -> None:
 @pytest.mark.parametrize(
     "others",
     [
-        "SELECT ?p ?l WHERE { STREAM :s [RANGE 4s] { ?p :at ?l } ?p :name 'A' }",
+        "SELECT ?p ?l WHERE { STREAM :s [RANGE 3s SLIDE 1s] { ?p :at ?l } ?p :name 'A' }",
         "SELECT ?p ?l WHERE { STREAM :s [RANGE 3s] { ?p :in ?l } ?p :name 'A' }",
         "SELECT ?l ?p WHERE { STREAM :s [RANGE 3s] { ?p :at ?l } ?p :name 'A' }",
         "SELECT DISTINCT ?p ?l WHERE { STREAM :s [RANGE 3s] { ?p :at ?l } ?p :name 'A' }",
@@ -112,7 +115,179 @@ def test_constants_that_are_all_the_same_do_not_vary(engine: Engine) -> None:
     assert len(list(share.members)) == 3
 
 
+# ---------------------------------------------------------------- widths of windows
+
+TEXTS = [
+    "SELECT ?p ?l WHERE { STREAM :s [RANGE %ds] { ?p :at ?l } ?p :name 'A' }",
+    "SELECT ?p ?l WHERE { STREAM :s [RANGE %ds] { ?p :at ?l } STREAM :s [NOW] { ?p :at ?k } }",
+    "SELECT ?p ?l WHERE { STREAM :s [RANGE %ds] { ?p :at ?l } STREAM :s [RANGE %ds] { ?q :at ?l } FILTER(?p != ?q) }",
+    "SELECT ?l (COUNT(?p) AS ?n) (SAMPLE(?p) AS ?one) WHERE { STREAM :s [RANGE %ds] { ?p :at ?l } } GROUP BY ?l",
+    "SELECT DISTINCT ?l ?n WHERE { STREAM :s [RANGE %ds] AT ?t { ?p :at ?l } OPTIONAL { ?p :name ?n } }",
+    "SELECT ?p ?l (getSTARTTIME() AS ?t) WHERE { STREAM :s [RANGE %ds] { ?p :at ?l } MINUS { ?p :name 'B' } }",
+]
+
+
+def told(share: bool, text: str, emit: str) -> tuple[int, list[list[tuple[object, ...]]]]:
+    """The number of pipelines, and what queries of several widths send while people go about."""
+    with Engine(share=share) as engine:
+        engine.update(PREFIX + "INSERT DATA { :a :name 'A' . :b :name 'B' }")
+        texts = [text.replace("%d", str(width)) for width in (9, 12, 17, 5, 9)]
+        queries = [engine.register(PREFIX + each, emit=emit) for each in texts]
+        for time, (person, place) in enumerate(["ax", "bx", "ay", "ax", "cz", "az", "bx", "by"]):
+            go(engine, person, place, 3 * time)
+        engine.update(PREFIX + "INSERT DATA { :c :name 'A' }")
+        go(engine, "a", "z", 30)
+        engine.heartbeat("36s")
+        engine.heartbeat("60s")
+        sent = [[(each.tick, each.time, each.sign, each.values) for each in query.take()] for query in queries]
+        return len(engine._core.pipelines), sent
+
+
+@pytest.mark.parametrize("emit", ["istream", "dstream", "changes"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_windows_of_several_widths_are_one(text: str, emit: str) -> None:
+    (count, sent), (apart, wanted) = told(True, text, emit), told(False, text, emit)
+    assert (count, apart) == (1, 5)
+    assert sent == wanted
+    assert all(sent[:3])
+    assert emit == "istream" or len({str(each) for each in sent}) > 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * { STREAM :s [RANGE 3s SLIDE 1s] { ?x :p ?y } }",
+        "SELECT * { STREAM :s [RANGE 3s @:time] { ?x :p ?y } }",
+        "SELECT * { STREAM :s [NOW] { ?x :p ?y } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } STREAM :t [RANGE 4s] { ?x :p ?y } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } STREAM :t [ALL] { ?x :p ?y } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } STREAM :t [TRIPLES 3] { ?x :p ?y } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y OPTIONAL { ?x :q ?z } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y MINUS { ?x :q ?z } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y FILTER NOT EXISTS { ?x :q ?z } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p+ ?y } }",
+        "SELECT * { STREAM :s [RANGE 3s] { SELECT ?x (COUNT(*) AS ?n) { ?x :p ?y } GROUP BY ?x } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } OPTIONAL { STREAM :s [RANGE 3s] { ?x :q ?z } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } MINUS { STREAM :s [RANGE 3s] { ?x :q ?z } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } FILTER NOT EXISTS { STREAM :s [RANGE 3s] { ?x :q ?z } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } { SELECT DISTINCT ?x { STREAM :s [RANGE 3s] { ?x :q ?z } } } }",
+        "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } BIND(EXISTS { STREAM :s [RANGE 3s] { ?x :q ?z } } AS ?e) }",
+        "SELECT * FROM STREAM :s [RANGE 3s] FROM :g WHERE { ?x :p ?y }",
+        "SELECT * { STREAM :s [RANGE 1000000d] { ?x :p ?y } }",
+    ],
+)
+def test_some_windows_are_not_as_wide_as_others(text: str) -> None:
+    """Where a wider window may have fewer solutions, or its solutions do not tell when they go."""
+    query = prepare(PREFIX + text, emit="changes", policy="cqels")
+    assert constants_of(query) == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"), [("?x :p :a", 1), ("?x :p ?y . ?y :p :a", 3), ("?x :p ?y } STREAM :s [NOW] { ?y :p :a", 3)]
+)
+def test_where_elements_are_joined_windows_are_of_about_one_width(pattern: str, count: int) -> None:
+    """Or most solutions would be made in vain; if each element makes its own, any width will do."""
+    with Engine() as engine:
+        for width in ("1ms", "5s", "6s", "10s", "1d"):
+            engine.register(PREFIX + f"SELECT ?x {{ STREAM :s [RANGE {width}] {{ {pattern} }} }}", name=width)
+        assert pipelines(engine) == count
+        assert engine.query("5s").running.member is engine.query("10s").running.member is not None
+
+
+def test_the_policy_says_how_windows_go() -> None:
+    text = PREFIX + "SELECT * { STREAM :s [RANGE 3s] { ?x :p ?y } }"
+    for policy, constants in (("cqels", (Literal(3 * SECOND),)), ("window-close", ())):
+        assert constants_of(prepare(text, emit="changes", policy=policy)) == constants
+
+
+def test_the_widest_goes_and_what_is_saved_is_as_wide(engine: Engine) -> None:
+    text = "SELECT ?p ?l WHERE { STREAM :s [RANGE %ds] { ?p :at ?l } }"
+    widths = {f"{width}": text % width for width in (9, 2, 4)}
+    for name in widths:
+        engine.register(PREFIX + widths[name], name=name, emit="changes")
+    go(engine, "a", "x", 1)
+    before = engine._core.pipelines[0].pipeline.query
+    engine.drop("9")
+    go(engine, "b", "y", 2)
+    other = Engine(store=engine.store)
+    for name in ("4", "2"):
+        other.register(PREFIX + widths[name], name=name, emit="changes")
+    other.restore(engine.snapshot())
+    (running,) = other._core.pipelines
+    assert running.pipeline.query == before
+    for each in (engine, other):
+        go(each, "a", "z", 4)
+        each.heartbeat("6s")
+        each.drop("4")
+        go(each, "c", "z", 7)
+    assert other.snapshot() == engine.snapshot()
+    sent = [(each.sign, each.values[1]) for each in other.query("2").take()]
+    assert sent == [(sign, ex(place)) for sign, place in ("+x", "+y", "-x", "+z", "-y", "-z", "+z")]
+
+
 # ---------------------------------------------------------------- coming and going
+
+
+def test_who_goes_before_anything_happens(engine: Engine) -> None:
+    queries = {name: engine.register(PREFIX + AT % f'"{name}"', name=name) for name in "ABC"}
+    engine.drop("A")
+    queries["D"] = engine.register(PREFIX + AT % '"D"', name="D")
+    assert queries["B"].running.member is queries["D"].running.member is not None
+    for name in "BD":
+        engine.drop(name)
+    assert pipelines(engine) == 1
+    assert queries["C"].running.member is None
+    go(engine, "c", "x", 1)
+    assert seen(queries["C"]) == [(1, "x")]
+    assert [queries[name].take() for name in "ABD"] == [[], [], []]
+
+
+def test_all_go_before_anything_happens(engine: Engine) -> None:
+    held = []
+    for _ in range(2):
+        for name in "ABC":
+            engine.register(PREFIX + AT % f'"{name}"', name=name)
+        for name in "ABC":
+            engine.drop(name)
+        assert pipelines(engine) == 0
+        held.append(engine.arena.held)
+    assert held[1] < held[0] + 500
+    query = engine.register(PREFIX + AT % '"A"')
+    go(engine, "a", "x", 1)
+    assert seen(query) == [(1, "x")]
+
+
+def test_a_variable_that_is_wanted_twice() -> None:
+    """The constants keep their numbers, whichever of them vary."""
+    text = PREFIX + "SELECT ?x { STREAM :s [RANGE 9s] { ?x :at :%s } FILTER(?x = :%s && ?x = :a) }"
+    with Engine() as engine:
+        queries = [engine.register(text % each) for each in (("x", "a"), ("y", "a"), ("x", "b"))]
+        assert pipelines(engine) == 1
+        go(engine, "a", "x", 1)
+        assert [len(query.take()) for query in queries] == [1, 0, 0]
+
+
+def test_blank_nodes_may_have_any_name() -> None:
+    text = PREFIX + "SELECT ?x { STREAM :s [RANGE %ds] { ?x :at :%s . ?x :with _:class . ?x :in _:width } }"
+    with Engine() as engine:
+        queries = [engine.register(text % each, emit="dstream") for each in ((5, "x"), (5, "y"), (6, "y"))]
+        assert pipelines(engine) == 1
+        engine.push(STREAM, [(ex("a"), ex(name), ex("y")) for name in ("at", "with", "in")], time="1s")
+        for time in ("7s", "8s"):
+            engine.heartbeat(time)
+        assert [[each.time // SECOND for each in query.take()] for query in queries] == [[], [7], [8]]
+
+
+def test_more_variables_than_a_join_can_share() -> None:
+    """With the constants as variables there would be: so each has its own pipeline."""
+    patterns = " . ".join(f"?x :p{number} ?v{number}" for number in range(60))
+    texts = [f"SELECT ?x {{ STREAM :s [RANGE 9s] {{ {patterns} . ?x :a :{each} . ?x :b :{each} }} }}" for each in "xy"]
+    with Engine() as engine:
+        queries = [engine.register(PREFIX + text) for text in texts]
+        assert pipelines(engine) == 2
+        values = [(ex("s"), ex(f"p{number}"), ex("v")) for number in range(60)]
+        engine.push(STREAM, [*values, *((ex("s"), ex(name), ex("y")) for name in "ab")], time="1s")
+        assert [len(query.take()) for query in queries] == [0, 1]
 
 
 def test_one_goes_and_the_others_stay(engine: Engine) -> None:
@@ -178,6 +353,41 @@ def test_explain_says_who_shares(engine: Engine) -> None:
     assert first.startswith("shared with n1, n2, n3, n4, n5 and 3 more, told apart by constant·0")
 
 
+def test_explain_closes_nothing(engine: Engine) -> None:
+    text = AT.replace("3s", "%ds") % (1, '"A"')
+    queries = [engine.register(PREFIX + text.replace("1s", f"{width}s")) for width in (3, 7)]
+    first, *lines = queries[0].explain().splitlines()
+    assert first == "shared with query-2, told apart by the width of windows"
+    assert "      Join on ?p" in lines
+    assert "    Narrow to the window of each query" in lines
+    assert '"operator": "Narrow"' in queries[0].explain("json")
+    queries.append(engine.register(PREFIX + text))
+    go(engine, "a", "x", 1)
+    assert pipelines(engine) == 1
+    lines = queries[2].explain().splitlines()
+    assert "Stream :s [RANGE 7s] { ?p :at ?l }   window: 1 triples of 1" in lines[-3]
+    assert "Narrow to the window of each query   changes: 3   state: " in lines[4]
+
+
+def test_streams_that_have_gone_are_counted(engine: Engine) -> None:
+    """The numbers of the others stay what they were when all is saved."""
+    text = "SELECT ?p ?l WHERE { STREAM :late [RANGE 9s] { ?p :at ?l . ?p :in :%s } }"
+    made = engine.register(
+        PREFIX + "CONSTRUCT { ?p :in ?l } WHERE { STREAM :s [NOW] { ?p :at ?l } }", name=ex("made").value
+    )
+    made.drop()
+    for name in "xy":
+        engine.register(PREFIX + text % name, name=name)
+    other = Engine(store=engine.store)
+    other.stream(STREAM)
+    for name in "xy":
+        other.register(PREFIX + text % name, name=name)
+    other.restore(engine.snapshot())
+    for each in (engine, other):
+        each.push(ex("late").value, [(ex("a"), ex("at"), ex("x")), (ex("a"), ex("in"), ex("y"))], time="1s")
+        assert [len(each.query(name).take()) for name in "xy"] == [0, 1]
+
+
 # ---------------------------------------------------------------- the plan
 
 
@@ -193,6 +403,9 @@ def test_explain_says_who_shares(engine: Engine) -> None:
         ("SELECT ?x (COUNT(*) AS ?n) { STREAM :s [NOW] { ?x :p :a } } GROUP BY ?x", ["http://ex.org/a"]),
         ("SELECT * { { SELECT ?x { STREAM :s [NOW] { ?x :p ?y } } } FILTER(?y = :a) }", []),
         ("SELECT * { { SELECT ?x { STREAM :s [NOW] { ?x :p ?y } } } FILTER(?x = :a) }", ["http://ex.org/a"]),
+        ("SELECT * { STREAM :s [NOW] { ?x :p 1 } FILTER(?x = :a && ?x = :b) }", ["http://ex.org/a", "1"]),
+        ("SELECT * { STREAM :s [NOW] { ?x :p 1 } STREAM :t [NOW] { ?x :p 2 } ?x :p 3 }", ["1", "2", "3"]),
+        ("SELECT * { STREAM :s [RANGE 5ns] { ?x :p 1 } STREAM :t [NOW] { ?x :p 2 } ?x :p 3 }", ["1", "2", "3", "5"]),
     ],
 )
 def test_the_constants_of_a_query(text: str, constants: list[str]) -> None:
@@ -201,8 +414,10 @@ def test_the_constants_of_a_query(text: str, constants: list[str]) -> None:
     assert found is not None
     assert [term.value for term in found] == constants
     assert general(query, ()).query.plan == query.plan or "FILTER" in text  # the parts of a condition may come apart
-    if constants:
-        assert CLASS in repr(general(query, range(len(constants))).query.plan)
+    for number in range(len(constants)):
+        made = general(query, range(number, len(constants)))
+        assert CLASS in repr(made.query.plan)
+        assert sorted(made.numbers) == [*range(number, len(constants))]
 
 
 @pytest.mark.parametrize(

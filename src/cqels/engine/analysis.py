@@ -59,10 +59,11 @@ class _Analysis:
 
     def _held(self, plan: Plan, trace: Trace) -> Iterator[tuple[str, str]]:
         words = self._arena.words
-        below = [
+        traces = self._pipeline.traces
+        below = [  # each comes after those below it
             other
-            for other in self._pipeline.traces
-            if other is not trace and set(other.operators) <= set(trace.operators) and other.plan is not plan
+            for other in traces[: traces.index(trace)]
+            if set(other.operators) <= set(trace.operators) and other.plan is not plan
         ]
         known = {place for other in below for place in (*other.operators, *other.windows)}
         windows = [place for place in trace.windows if isinstance(plan, algebra.Stream)]

@@ -16,7 +16,7 @@ from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Batch, Words
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
-from cqels.engine.sharing import Constants, Share, differing
+from cqels.engine.sharing import Share
 from cqels.engine.tables import Tables
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Calls, Function
@@ -150,10 +150,8 @@ class Core:
         self.makers: dict[str, Running] = {}
         """Those that make streams, by the names of these."""
         self.shares: list[Share] = []
-        self._open: dict[str, tuple[Constants, Running | Share]] = {}
+        self._open: dict[str, Running | Share] = {}
         """What a query that is registered now may share a pipeline with, by what they have in common."""
-        self._unsettled: list[Share] = []
-        """Those whose static tables are not complete."""
         self.released = 0
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
@@ -196,14 +194,14 @@ class Core:
         """A query with a pipeline of its own."""
         running = self.compiled(query, name, dict(self.streams))
         self._begin(running)
-        for table in running.pipeline.tables:
-            self._tables.refresh(running, table)
         return running
 
     def _begin(self, running: Running) -> None:
-        """Let a pipeline know what time it is."""
+        """Let a new pipeline know what time it is, and what the dataset says."""
         if self.last is not None:
             self.arena.words[running.pipeline.place + machine.LAST] = self.last
+        for table in running.pipeline.tables:
+            self._tables.refresh(running, table)
 
     def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
         """A query in the arena, as one that was registered when there were these streams."""
@@ -233,6 +231,12 @@ class Core:
             self.calls.asked,
         )
 
+    def recompile(self, running: Running, streams: dict[str, int]) -> None:
+        """Give a query a new pipeline of its own."""
+        again = self.compiled(running.query, running.name, streams)
+        running.pipeline, running.plan, running.functions = again.pipeline, again.plan, again.functions
+        running.answers.columns, running.member = again.pipeline.columns, None
+
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""
         self.running.remove(running)
@@ -245,7 +249,7 @@ class Core:
             if share.classes:
                 return
             self.shares.remove(share)
-        self._open = {key: each for key, each in self._open.items() if each[1] not in (running, share)}
+        self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
         self._give_back()
 
     def _give_back(self) -> None:
@@ -264,59 +268,65 @@ class Core:
     @property
     def pipelines(self) -> list[Running]:
         """What there is to run."""
-        return [*(each for each in self.running if each.member is None), *(each.running for each in self.shares)]
+        made = (each.made.running for each in self.shares if each.made is not None)
+        return [*(each for each in self.running if each.member is None), *made]
 
     def _shared(self, query: Query, name: str) -> Running | None:
-        """A query with a part in the pipeline of others, or one that others may have a part in later; None for neither.
+        """A query that will have a pipeline with others, or that others may have one with later; None for neither.
 
-        It has a pipeline of its own as long as it is the only one.
+        It has a pipeline of its own as long as it is the only one, by which it is known that it can have one.
         """
         constants = constants_of(query)
         made = {NamedNode(each) for each in self.makers}
         if constants is None or any(source.stream in made for source in sources_of(query)):
             return None
         key = fingerprint(general(query, range(len(constants))).query)
-        if key not in self._open:
+        there = self._open.get(key)
+        if there is None:
             running = self._alone(query, name)
             if not running.pipeline.recomputed:
-                self._open[key] = constants, running
+                self._open[key] = running
             return running
-        first, there = self._open[key]
-        running = (there if isinstance(there, Running) else there.running).alike(query, name)
         if isinstance(there, Running):
-            share = self._open_share(key, there.query, first, differing(first, constants))
-            share.add(there, first)
-        elif there.fits(constants):
-            share = there
-        else:
-            share = self._open_share(key, there.first, first, there.differing(constants))
-            there.hand_over(share)
-            self.shares.remove(there)
-        share.add(running, constants)
+            there = self._open[key] = self._opened(there)
+        running = next(there.members).alike(query, name)
+        there.add(running, constants)
         return running
 
-    def _open_share(self, key: str, query: Query, constants: Constants, varying: Iterable[int]) -> Share:
-        share = Share.of(self, query, constants, varying, dict(self.streams))
-        self._open[key] = constants, share
-        self._begin(share.running)
+    def _opened(self, running: Running) -> Share:
+        """Let others have a part in what a query has had alone."""
+        constants = constants_of(running.query)
+        assert constants is not None
+        share = Share(self)
+        share.add(running, constants)
         self.shares.append(share)
-        self._unsettled.append(share)
         return share
 
     def settle(self) -> None:
         """Something happens: who is registered later sees less, and shares nothing with those who are there now."""
-        unsettled = [share for share in self._unsettled if share in self.shares]
+        waiting = [each for each in self._open.values() if isinstance(each, Share)]
         self.close_shares()
-        for share in unsettled:
-            for table in share.running.pipeline.tables:
-                self._tables.refresh(share.running, table)
-        if unsettled:
+        for share in waiting:
+            self._settle(share)
+        if waiting:
             self._give_back()
+
+    def _settle(self, share: Share) -> None:
+        """Let queries have the pipeline that they share; each its own if only one is left, or it had to be computed."""
+        members = [*share.members]
+        if len(members) > 1:
+            share.make()
+            if not share.running.pipeline.recomputed:
+                self._begin(share.running)
+                return
+        self.shares.remove(share)
+        for running in members:
+            self.recompile(running, dict(self.streams))
+            self._begin(running)
 
     def close_shares(self) -> None:
         """Let nobody have a part in what is there."""
         self._open.clear()
-        self._unsettled.clear()
 
     # ------------------------------------------------------------ queries that read others
 

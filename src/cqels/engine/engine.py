@@ -53,8 +53,8 @@ class Engine:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
         Boundaries of sliding windows are counted from `start`.  `size` limits the engine's memory, in bytes.  `reject`
-        is called with what is late; `late` counts it.  Queries that differ in constants alone share their windows and
-        joins, unless `share` is False: results are the same.
+        is called with what is late; `late` counts it.  Queries that differ in constants and widths of windows alone
+        share their windows and joins, unless `share` is False: results are the same.
         """
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
         arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)

@@ -18,16 +18,15 @@ import numpy as np
 from cqels.engine.batch import Batch, Words
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core, Running
-from cqels.engine.sharing import Constants, Share
+from cqels.engine.sharing import Share
 from cqels.flow.places import places_of, with_places
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory import ROOTS, Arena, give
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
-from cqels.plan.algebra import Query
 from cqels.plan.templates import constants_of
 
-VERSION = 4
+VERSION = 5
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -119,7 +118,7 @@ class State:
             functions += running.functions
         for share in core.shares:
             for member in share.members:
-                member.pipeline = share.running.pipeline
+                member.pipeline, share.running.streams = share.running.pipeline, member.streams
         core.calls.renumber(functions)
         order = {state["name"]: place for place, state in enumerate(page["queries"])}
         core.running.sort(key=lambda running: order[running.name])
@@ -154,6 +153,7 @@ class State:
                 {
                     **_pipeline(share.running),
                     "varying": list(share.general.numbers),
+                    "widest": share.widest,
                     "next": share.next,
                     "classes": [[each.number, [one.name for one in each.members]] for each in share.classes.values()],
                 }
@@ -256,27 +256,20 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
         if running in shared:
             continue
         if running.member is not None or running.pipeline.streams != tuple(state["known"]):
-            again = core.compiled(running.query, running.name, _numbered(state["known"]))
-            running.pipeline, running.plan, running.functions = again.pipeline, again.plan, again.functions
-            running.answers.columns, running.member = again.pipeline.columns, None
+            core.recompile(running, _numbered(state["known"]))
 
 
 def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:
-    found = [(number, [by_name[name] for name in names]) for number, names in state["classes"]]
-    query = found[0][1][0].query
-    share = Share.of(core, query, _constants(query), state["varying"], _numbered(state["known"]))
-    share.next = state["next"]
-    for number, members in found:
-        one = share.opened(number, _constants(members[0].query))
+    share = Share(core, next=state["next"])
+    for number, names in state["classes"]:
+        members = [by_name[name] for name in names]
+        constants = constants_of(members[0].query)
+        assert constants is not None
+        one = share.opened(number, constants)
         for member in members:
             share.join(member, one)
+    share.compile(state["varying"], state["widest"], _numbered(state["known"]))
     return share
-
-
-def _constants(query: Query) -> Constants:
-    constants = constants_of(query)
-    assert constants is not None
-    return constants
 
 
 def _numbered(streams: list[str]) -> dict[str, int]:

@@ -73,9 +73,13 @@ class StandingQuery:
         Where other queries share it, that is the plan of all of them, and the text says who they are.
         """
         from cqels.engine.analysis import analysed
+        from cqels.plan.explain import explain
 
-        text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
         share = self.running.member
+        if share is not None and share.made is None:  # it is known what will run when something happens
+            text = explain(share.general.query, format)
+        else:
+            text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
         return text if share is None or format != "text" else f"{share.told(self.running)}\n{text}"
 
     # ------------------------------------------------------------ tables

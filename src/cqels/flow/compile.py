@@ -82,6 +82,8 @@ class Compiler(Windows):
                 return self.projected(self.stage(inner, active), names)
             case algebra.Distinct(input=inner):
                 return self.distinct(self.stage(inner, active))
+            case algebra.Narrow():
+                return self._narrow(plan, active)
             case algebra.Slice():
                 return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
@@ -172,6 +174,13 @@ class Compiler(Windows):
         if is_partitioned(window):
             stage = latest(self, stage, window)
         return stage if plan.at is None else self.extended(stage, plan.at, Call("GETENDTIME", ()))
+
+    def _narrow(self, plan: algebra.Narrow, active: int | None) -> Stage:
+        """Below it the times of elements matter, whether they do above or not."""
+        outside, self.fresh = self.fresh, True
+        stage = self.stage(plan.input, active)
+        self.fresh = outside
+        return self.narrowed(stage, plan.width)
 
     # ------------------------------------------------------------ joins
 

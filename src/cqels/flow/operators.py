@@ -14,6 +14,7 @@ from cqels.kernels.distinct import make_distinct
 from cqels.kernels.expression import CODE, LENGTH
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.memory import Arena
+from cqels.kernels.narrow import make_narrow
 from cqels.kernels.negation import LEFT_JOIN, make_negation
 from cqels.kernels.rows import COLUMNS, make_queue, widen
 from cqels.kernels.select import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
@@ -99,6 +100,14 @@ class Operators:
         place = make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans)
         self.add(machine.DISTINCT, place)
         return replace(source, queue=out)
+
+    def narrowed(self, source: Stage, width: str) -> Stage:
+        """Each row as long as a column says, without that column."""
+        names = tuple(name for name in source.columns if name != width)
+        out = self.queue(len(names))
+        place = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh)
+        self.add(machine.NARROW, place)
+        return Stage(out, names, source.nullable)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:
         """Each row once, with the stamps of its newest occurrence, or with none."""

@@ -75,7 +75,7 @@ from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, a
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED, LISTING = range(11)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED, NARROW, LISTING = range(12)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
 NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
@@ -106,6 +106,7 @@ _STEPS = {
     RECOMPUTE: "machine.recompute_step",
     CLOSURE: "closure.closure_step",
     ORDERED: "topk.ordered_step",
+    NARROW: "narrow.narrow_step",
     LISTING: "listing.send_listing",
 }
 """The kernels that take a step of an operator: functions of the base, its place and the tick's time.

@@ -211,6 +211,17 @@ class Static(Plan):
 
 
 @dataclass(frozen=True, slots=True)
+class Narrow(Plan):
+    """The solutions whose oldest element is not older than the column `width` says, in nanoseconds; it ends here.
+
+    So what is inside may have the widest of many windows, and each solution is there as long as in a narrower one.
+    """
+
+    input: Plan
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A planned query: what to compute, how to speak of it, when to emit.
 

@@ -14,6 +14,7 @@ from cqels.plan.algebra import (
     Join,
     LeftJoin,
     Minus,
+    Narrow,
     OrderBy,
     Plan,
     Project,
@@ -77,6 +78,8 @@ def _pruned(plan: Plan, wanted: frozenset[str]) -> Plan:
             return replace(plan, input=inner if set(variables(inner)) <= set(kept) else Project(inner, kept))
         case Filter(input=inner):
             return replace(plan, input=_pruned(inner, wanted))
+        case Narrow(input=inner, width=width):
+            return replace(plan, input=_pruned(inner, wanted | {width}))
         case Graph(name=name, input=inner):  # a variable that ranges over graphs is joined with the inside
             return replace(plan, input=_pruned(inner, wanted | {name.name} if isinstance(name, Var) else wanted))
         case Union(inputs=inputs):

@@ -126,6 +126,8 @@ class _Explainer:
                 return f"Project {show.variables(names)}", []
             case algebra.Distinct():
                 return "Distinct", []
+            case algebra.Narrow():
+                return "Narrow to the window of each query", []
             case algebra.OrderBy(keys=keys):
                 words = [
                     f"DESC({show.expression(key)})" if descending else show.expression(key) for key, descending in keys

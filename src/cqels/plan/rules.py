@@ -24,6 +24,7 @@ from cqels.plan.algebra import (
     Join,
     LeftJoin,
     Minus,
+    Narrow,
     Node,
     OrderBy,
     PathPattern,
@@ -177,7 +178,7 @@ def _below(plan: Plan, condition: Expression) -> Plan | None:
     """The plan with the condition inside it, or None where it has to stay above."""
     wanted = reads(condition)
     match plan:
-        case Union() | Distinct():
+        case Union() | Distinct() | Narrow():
             return map_inputs(plan, lambda each: _push(each, condition))
         case OrderBy(input=inner):  # what is filtered has no order
             return _push(inner, condition)

@@ -14,6 +14,7 @@ from cqels.plan.algebra import (
     Join,
     LeftJoin,
     Minus,
+    Narrow,
     OrderBy,
     PathPattern,
     Plan,
@@ -63,6 +64,8 @@ def _variables(plan: Plan) -> Iterable[str]:
             yield from _variables(inner)
             if at is not None:
                 yield at
+        case Narrow(input=inner, width=width):
+            yield from (name for name in _variables(inner) if name != width)
         case Group(keys=keys, aggregates=aggregates):
             yield from keys
             yield from (name for name, _ in aggregates)
@@ -90,6 +93,8 @@ def certain(plan: Plan) -> frozenset[str]:
             return certain(inner)
         case Extend(input=inner) | Static(input=inner):
             return certain(inner)  # the expression of an Extend may fail and leave its variable unbound
+        case Narrow(input=inner, width=width):
+            return certain(inner) - {width}
         case Service(input=inner, silent=silent):
             return frozenset() if silent else certain(inner)
         case Values(variables=names, rows=rows):

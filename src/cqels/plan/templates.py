@@ -1,9 +1,16 @@
-"""Queries that differ in constants alone: what they have in common, and the constants of each.
+"""Queries that differ in constants and widths of windows alone: what they have in common, and the constants of each.
 
 The constants stand in triple patterns, as subject or object, or are what a FILTER wants a variable to be.  In the
 general plan those that vary are variables, and a table (VALUES without rows, to be told them while the queries run) is
 joined in: a row for each class of queries with the same constants, and the number of that class in the column CLASS,
 which every solution has.
+
+Where a query has windows of one width, `[RANGE d]`, that is its last constant: a number of nanoseconds.  If it varies,
+the windows of the general plan are as wide as the widest, the table has a column WIDTH, and right above the join a
+Narrow lets solutions go when the windows of their class would.  A solution then has to be there exactly as long as the
+elements that it came from are in the window: so all that reads streams has to be in that join, and nothing in it may
+depend on what is *not* in a window.  Where elements are joined with each other, the wider a window the more solutions
+does an element make, in vain for those who have a narrow one: so these share with others of about their width.
 """
 
 from __future__ import annotations
@@ -13,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.lang.expressions import Call, Constant, Expression, Var, calls, walk
-from cqels.lang.syntax import Count
+from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, calls, walk
+from cqels.lang.syntax import Count, Now, Range
 from cqels.model.terms import RDF_TYPE, XSD_STRING, Term
 from cqels.plan.algebra import (
     Distinct,
@@ -24,6 +31,7 @@ from cqels.plan.algebra import (
     Join,
     LeftJoin,
     Minus,
+    Narrow,
     Node,
     OrderBy,
     Plan,
@@ -32,6 +40,7 @@ from cqels.plan.algebra import (
     Stream,
     Triple,
     Triples,
+    Union,
     Values,
     expressions_of,
     transform_plan,
@@ -41,7 +50,10 @@ from cqels.plan.columns import DRAWS
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
 
-CLASS = "_:class"
+CLASS, WIDTH = "_:.class", "_:.width"
+"""Columns with names that no blank node of a query has."""
+WIDEST = 1 << 62
+"""Nanoseconds of a window from which on it is not compared with others: times are words of 64 bits."""
 MOST_NODES = 150
 """Nodes of a plan and its expressions up to which it is compared with others: more may be nested too deeply."""
 _CONSTANT = "constant·"
@@ -50,7 +62,10 @@ _CONSTANT = "constant·"
 
 @dataclass(frozen=True, slots=True)
 class General:
-    """A query for many: the columns of its table but CLASS, and for each the number of the constant it stands for."""
+    """A query for many: the columns of its table but CLASS, and for each the number of the constant it stands for.
+
+    WIDTH is the last of them, if it is there.
+    """
 
     query: Query
     columns: tuple[str, ...] = ()
@@ -70,13 +85,17 @@ def constants_of(query: Query) -> tuple[Term, ...] | None:
             return None
         if any(calls(expression) & DRAWS for expression in expressions_of(node)):
             return None
-    search = _Search(())
+    search = _Search(query)
     return None if search.plan(query.plan) is None else tuple(search.constants)
 
 
-def general(query: Query, varying: Collection[int]) -> General:
-    """The query for all that differ from it in these of its constants; the others are part of it."""
-    search = _Search(varying)
+def general(query: Query, varying: Collection[int], widest: int | None = None) -> General:
+    """The query for all that differ from it in these of its constants; the others are part of it.
+
+    `widest` are the nanoseconds of its windows, if their width varies.  Without it, what stands there is the same for
+    all that can share: if all constants vary, so is the whole query, and only for them.
+    """
+    search = _Search(query, varying, widest)
     plan = search.plan(query.plan)
     assert plan is not None
     return General(replace(query, name=None, plan=plan), tuple(search.columns), tuple(search.numbers))
@@ -117,9 +136,11 @@ class _Wanted:
 
 @dataclass
 class _Search:
-    """Goes through a plan from the top to what all solutions are made of."""
+    """Goes through the plan of a query from the top to what all solutions are made of."""
 
-    varying: Collection[int]
+    query: Query
+    varying: Collection[int] = ()
+    widest: int | None = None
     constants: list[Term] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -167,14 +188,20 @@ class _Search:
         return below
 
     def _joined(self, inputs: tuple[Plan, ...]) -> Plan:
-        bound = frozenset().union(*map(certain, inputs))
+        bound = set[str]().union(*map(certain, inputs))
         for each in self.wanted:
-            if each.name in bound and each.name not in self.columns:
+            if each.name in bound:
+                bound.remove(each.name)  # what else is wanted of it stays what it is
                 each.varies = self._constant(each.term, each.name)
         made = [self._part(each) for each in inputs]
+        width = _width(self.query.plan, inputs) if self.query.policy == "cqels" else None
+        varies = width is not None and self._constant(Literal(width), WIDTH)
         if self.varying:
             made.append(Values((*self.columns, CLASS), ()))
-        return made[0] if len(made) == 1 else Join(tuple(made))
+        joined = made[0] if len(made) == 1 else Join(tuple(made))
+        if width is None or not varies:
+            return joined
+        return Narrow(_widened(joined, _kin(width, inputs) if self.widest is None else self.widest), WIDTH)
 
     def _part(self, plan: Plan) -> Plan:
         match plan:
@@ -182,6 +209,8 @@ class _Search:
                 return plan  # which chooses among the solutions inside
             case Stream(input=inner) | Filter(input=inner):
                 return replace(plan, input=self._part(inner))
+            case Join(inputs=inputs):
+                return Join(tuple(map(self._part, inputs)))
             case Triples(patterns=patterns):
                 return Triples(tuple(map(self._triple, patterns)))
             case _:
@@ -207,6 +236,75 @@ class _Search:
         self.columns.append(name)
         self.numbers.append(number)
         return True
+
+
+# ---------------------------------------------------------------- widths
+
+
+def _width(plan: Plan, inputs: tuple[Plan, ...]) -> int | None:
+    """The one width of the windows of a plan, if solutions of the join of these inputs are there as long as these say.
+
+    The oldest element of such a solution then tells when it goes, whatever the width.
+    """
+    streams = [node for node in walk_plan(plan) if isinstance(node, Stream)]
+    if len(streams) > sum(map(_joined_streams, inputs)) or not all(map(_is_additive, streams)):
+        return None
+    windows = {source.window for node in streams for source in node.sources} - {Now()}
+    match [*windows]:
+        case [Range(width=width, slide=None, time=None)] if width < WIDEST:
+            return width
+        case _:
+            return None
+
+
+def _kin(width: int, inputs: tuple[Plan, ...]) -> int:
+    """The same number for widths that one window may serve.
+
+    That is for all if a solution is of one triple; else the widest is less than four times as wide as the narrowest.
+    """
+    streams = (node for each in inputs for node in walk_plan(each) if isinstance(node, Stream))
+    found = (node.patterns for each in streams for node in walk_plan(each) if isinstance(node, Triples))
+    return 0 if sum(map(len, found)) == 1 else (width.bit_length() + 1) // 2
+
+
+def _joined_streams(plan: Plan) -> int:
+    """How many streams a part of a join is of, those apart that it is more than joined with."""
+    match plan:
+        case Stream():
+            return 1
+        case Join(inputs=inputs):
+            return sum(map(_joined_streams, inputs))
+        case Filter(input=inner) | Extend(input=inner):
+            return _joined_streams(inner)
+        case _:
+            return 0
+
+
+def _is_additive(plan: Plan) -> bool:
+    """What a window adds to a plan adds to its solutions, and each is there as long as the elements that it is of."""
+    if any(isinstance(node, Exists) for expression in expressions_of(plan) for node in walk(expression)):
+        return False
+    match plan:
+        case Stream(input=inner, graphs=()) | Filter(input=inner) | Extend(input=inner) | Project(input=inner):
+            return _is_additive(inner)
+        case Join(inputs=inputs) | Union(inputs=inputs):
+            return all(map(_is_additive, inputs))
+        case Triples() | Values():
+            return True
+        case _:
+            return False
+
+
+def _widened(plan: Plan, width: int) -> Plan:
+    """The plan with windows of this width."""
+
+    def widened(each: Plan) -> Plan:
+        if not isinstance(each, Stream):
+            return each
+        sources = [replace(one, window=Range(width)) if isinstance(one.window, Range) else one for one in each.sources]
+        return replace(each, sources=tuple(sources))
+
+    return transform_plan(plan, widened)
 
 
 def _equality(condition: Expression) -> _Wanted | None:
