@@ -2,28 +2,33 @@
 
     python bench/many.py                                   # all, some minutes
     python bench/many.py templates --most 1000
+    python bench/many.py spark                             # on 1 to 4 engine instances, placed in three ways
     python bench/many.py --write docs/benchmarks.md        # put the tables into the page, between their two marks
 
 Who is where is told by a stream, and who has which name by static data.  *Duplicates* all ask for the same name,
 *templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  Times are
 processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve
-ends where it is a hundred times as slow as one query.
+ends where it is a hundred times as slow as one query.  On *Spark* four hundred queries of four kinds are placed on one
+to four engine instances; the latency is what a small micro-batch takes, from when it is planned until its results are
+delivered, in the median of the second half of a run.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 
 from bars import Bar, shown, write
 from measure import CONSOLE, per_second, progress
 
 import cqels
+from cqels.spark.placement import STRATEGIES
 
 MARKS = "<!-- many: written by bench/many.py -->", "<!-- end of many -->"
 EX = "http://ex.org/"
@@ -32,6 +37,8 @@ ELEMENTS = 400_000
 PUSHED = 1 << 18
 """Bytes that are pushed at a time."""
 SLOWEST = 100
+SMALL = 30_000
+"""Bytes of a small micro-batch."""
 PREFIX = f"PREFIX : <{EX}> "
 
 
@@ -128,6 +135,48 @@ def curve(data: Data, kind: str, counts: list[int]) -> Iterator[Bar]:
         yield Bar(f"{count:,} {kind}", figure, bar, met)
 
 
+def four_kinds(number: int) -> str:
+    person, place = number // 4, number // 4 % PLACES
+    return [
+        asking(f"n{person}"),
+        f"{PREFIX} SELECT ?l WHERE {{ STREAM :s [NOW] {{ :p{person} :at ?l }} }}",
+        f"{PREFIX} SELECT ?p (COUNT(*) AS ?n) WHERE {{ STREAM :s [RANGE 1s] {{ ?p :at :l{place} }} }} GROUP BY ?p",
+        f"{PREFIX} SELECT ?p ?q WHERE {{ STREAM :s [RANGE 200ms] {{ ?p :at :l{place} . ?q :at :l{place} }} }}",
+    ][number % 4]
+
+
+def on_spark(data: Data, folder: Path, instances: int, strategy: str, queries: int) -> Iterator[Bar]:
+    """So many queries on so many instances: what a micro-batch takes."""
+    from cqels.spark import App, start, stop
+    from cqels.spark.metrics import Metrics
+    from cqels.spark.sinks import Callback
+
+    (folder / "elements.nt").write_bytes(b"".join(data.parts))
+    taken: list[float] = []
+    metrics = Metrics()
+    metrics.watchers.append(lambda told: taken.append(told.totals.batch_seconds))
+    spark = start(partitions=instances)
+    try:
+        app = App(spark, instances=instances, placement=strategy, batch_bytes=SMALL)
+        app.files(f"<{EX}s>={folder}/elements.nt")
+        app.load(data.names)
+        began = perf_counter()
+        for number in range(queries):
+            app.add(four_kinds(number), name=f"q{number}")
+        registered = perf_counter() - began
+        run = app.run(Callback(lambda name, table: None, tables=True), metrics=metrics)
+        there = Counter(run.placed.values())
+        run.wait()
+    finally:
+        stop(spark)
+    half = taken[len(taken) // 2 :]
+    figure = (
+        f"{median(half) * 1e3:.0f} ms, {max(half) * 1e3:.0f} ms at most; {metrics.totals.results:,} results; "
+        f"registered in {registered:.2f} s; queries {', '.join(str(there[each]) for each in range(instances))}"
+    )
+    yield Bar(f"{queries} queries, {instances} instances, {strategy}", figure)
+
+
 def streams(data: Data, count: int, queries: int) -> Iterator[Bar]:
     """So many streams, read by so many queries, in turn."""
     with cqels.Engine() as engine:
@@ -148,29 +197,45 @@ def streams(data: Data, count: int, queries: int) -> Iterator[Bar]:
     third = len(speeds) // 3
     level = median(speeds[-third:]) / median(speeds[third : 2 * third])
     figure = f"{per_second(done / spent)}; {results:,} results; the last third at {level:.2f}× the speed of the second"
-    yield Bar(f"{count} streams, {queries} queries", figure, "stable", level > 0.8)
+    bar, met = ("stable", level > 0.8) if count == 200 else ("", None)
+    yield Bar(f"{count} streams, {queries} queries", figure, bar, met)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ", ".join((*KINDS, "streams"))
+    names = ", ".join((*KINDS, "streams", "spark"))
     parser.add_argument("kinds", nargs="*", metavar="kind", help=f"{names} (default: all)")
     parser.add_argument("--most", type=int, default=10_000, help="queries (10000)")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help=f"elements ({ELEMENTS})")
     parser.add_argument("--write", type=Path, help="the page to put the tables into")
     options = parser.parse_args()
     counts = [count for count in (1, 10, 100, 1000, 10_000) if count <= options.most]
-    kinds = options.kinds or [*KINDS, "streams"]
-    if unknown := set(kinds) - {*KINDS, "streams"}:
+    kinds = options.kinds or [*KINDS, "streams", "spark"]
+    if unknown := set(kinds) - {*KINDS, "streams", "spark"}:
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {names}")
     found: list[Bar] = []
     with tempfile.TemporaryDirectory() as folder, progress() as told:
         data = Data(Path(folder), options.elements)
-        task = told.add_task("many queries", total=sum(1 if kind == "streams" else len(counts) for kind in kinds))
+        runs: list[Iterator[Bar]] = []
         for kind in kinds:
-            for bar in streams(data, 200, 400) if kind == "streams" else curve(data, kind, counts):
+            if kind == "streams":
+                runs += (streams(data, count, 400) for count in (1, 10, 50, 200))
+            elif kind == "spark":
+                few = Data(Path(folder), options.elements // 20)
+                runs += (
+                    on_spark(few, Path(folder), instances, strategy, 400)
+                    for instances in (1, 2, 3, 4)
+                    for strategy in STRATEGIES
+                    if instances > 1 or strategy == STRATEGIES[0]
+                )
+            else:
+                runs.append(curve(data, kind, counts))
+        task = told.add_task("many queries", total=len(runs))
+        for run in runs:
+            for bar in run:
                 found.append(bar)
-                told.update(task, advance=1, description=bar.name)
+                told.update(task, description=bar.name)
+            told.update(task, advance=1)
     CONSOLE.print(shown(found))
     if options.write is not None:
         write(found, options.write, MARKS)

@@ -141,3 +141,38 @@ def variants(draw: Any, *, wide: bool = False) -> Scenario:
     others = tuple(own.register(f"other-{number}", text, made) for number in range(own.number(1, 6)))
     events = own.events(text, made, [NAME, *(each.name for each in others)])
     return replace(made, others=others, events=events)
+
+
+def crowd(seed: int, count: int = 200, *, restless: int = 40) -> Scenario:
+    """Many queries over the same streams: some are variants of others, and `restless` of a hundred come later or go."""
+    choices = Choices.seeded(seed)
+    own = _Variants(choices.number)
+    base = replace(scenario(choices, Features(elements=20)), policy=None)
+    texts = [own.wide_text() if own.chance(50) else own.text(base.query) for _ in range(10)]
+    there: list[Register] = []
+    events: list[Event] = list(base.events)
+    for number in range(count):
+        name = NAME if number == 0 else f"{NAME}-{number}"
+        if own.chance(50):
+            one = own.register(name, own.pick(texts), base)
+        else:
+            one = replace(scenario(choices, Features(elements=1)).main, name=name)
+        at = 0
+        if number == 0 or own.chance(100 - restless):
+            there.append(one)
+        else:
+            at = own.number(0, len(events))
+            events.insert(at, one)
+        if own.chance(restless):
+            events.insert(own.number(at + 1, len(events)) if at else len(events), Drop(name))
+    main, *others = there
+    for _ in range(2):
+        events.insert(own.number(0, len(events)), Snapshot())
+    return Scenario(base.static, base.streams, tuple(events), main.text, main.emit, main.policy, tuple(others))
+
+
+def alone(scenario: Scenario, name: str) -> Scenario:
+    """What happens with one of the queries and no other; the main one is there, since each scenario has one."""
+    mine = [each for each in scenario.others if each.name == name]
+    events = [each for each in scenario.events if not isinstance(each, Register | Drop) or each.name in (name, NAME)]
+    return replace(scenario, others=tuple(mine), events=tuple(events))

@@ -6,7 +6,7 @@ All of them go through one run, each on an engine instance of its own, so that t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from cqels.spark.session import start, stop
 from ..cases import read_case
 from ..properties.test_engine import COMPANY
 from ..random_queries import scenarios
+from ..random_variants import crowd
 from ..scenarios import Scenario, run
 from ..test_cases import FILES, play
 from .recorded import Recorded
@@ -49,13 +50,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 def recorded_cases() -> list[Recorded]:
     made: list[Recorded] = []
-
-    def make(*arguments: Any, **options: Any) -> Recorded:
-        made.append(Recorded(*arguments, **options))
-        return made[-1]
-
     for path in FILES:
-        play(read_case(path), make)
+        play(read_case(path), _into(made))
     return made
 
 
@@ -65,14 +61,26 @@ def recorded_scenarios(count: int) -> list[Recorded]:
     @settings(max_examples=count, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
     @given(scenarios(COMPANY, beside=1))
     def record(scenario: Scenario) -> None:
-        def make(*arguments: Any, **options: Any) -> Recorded:
-            made.append(Recorded(*arguments, **options))
-            return made[-1]
-
-        run(scenario, engine=make)
+        run(scenario, engine=_into(made))
 
     record()
     return made
+
+
+def recorded_crowd() -> list[Recorded]:
+    made: list[Recorded] = []
+    run(crowd(0, restless=4), engine=_into(made))
+    return made
+
+
+def _into(made: list[Recorded]) -> Callable[..., Recorded]:
+    """Makes what records, and keeps it."""
+
+    def make(*arguments: Any, **options: Any) -> Recorded:
+        made.append(Recorded(*arguments, **options))
+        return made[-1]
+
+    return make
 
 
 def sent_on_spark(spark: SparkSession, recorded: list[Recorded], size: int, folder: Path) -> list[dict[str, list[Any]]]:
@@ -113,6 +121,13 @@ def sent_on_spark(spark: SparkSession, recorded: list[Recorded], size: int, fold
             rows = sorted(found.get((key, name), []), key=lambda row: row.number)
             made[-1][name] = [result for row in rows for result in each.results(name, bytes(row.payload))]
     return made
+
+
+@pytest.mark.parametrize("size", [20, pytest.param(1, marks=MORE), pytest.param(ALL, marks=MORE)])
+def test_a_crowd(spark: SparkSession, tmp_path: Path, size: int) -> None:
+    """Two hundred queries on one instance, which come and go; embedded, each sends what it sends alone."""
+    recorded = recorded_crowd()
+    assert sent_on_spark(spark, recorded, size, tmp_path) == [each.sent for each in recorded]
 
 
 @pytest.mark.parametrize("size", [3, pytest.param(1, marks=MORE), pytest.param(ALL, marks=MORE)])

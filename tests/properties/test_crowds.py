@@ -1,0 +1,24 @@
+"""Two hundred queries in one engine, which come and go: each sends what it sends alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..incremental import Incremental
+from ..random_variants import alone, crowd
+from ..scenarios import run
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.fuzz) for seed in range(1, 40))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_together_as_alone(seed: int) -> None:
+    scenario = crowd(seed)
+    together = run(scenario, engine=Incremental)
+    names = [each.name for each in scenario.registrations]
+    assert len(names) == 200
+    assert sum(map(bool, together.values())) > 60
+    for name in names:
+        assert together[name] == run(alone(scenario, name), engine=Incremental)[name], name
+    for name in names[::20]:
+        assert together[name] == run(alone(scenario, name))[name], name
