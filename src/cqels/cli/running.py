@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+import typer
 from pyoxigraph import NamedNode
 
 from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
@@ -17,6 +18,8 @@ from cqels.model.time import format_time, parse_time
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
+SOME_STOPPED = 3
+"""The exit code of a run in which a query took more than its budget and was stopped."""
 SHOWN_REJECTS = 5
 """How many rejected elements are shown on the terminal one by one; all of them are counted."""
 
@@ -60,6 +63,9 @@ class Run:
     until: str | None
     start: str
     analyze: bool
+    memory: str | None = None
+    time: str | None = None
+    """The budget of each query."""
     spark: OnSpark = OnSpark()
 
     def execute(self) -> None:
@@ -81,7 +87,11 @@ class Run:
         """In this process."""
         engine = "embedded" if self.engine == "spark" else self.engine
         replay = _replay(engine)
-        options = {}
+        options: dict[str, Any] = {}
+        if self.memory is not None or self.time is not None:
+            if engine == "reference":
+                raise CqelsError("the reference has no budgets for queries", hint="leave out --engine reference")
+            options |= {"memory": self.memory, "time": self.time}
         if self.analyze:
             if engine == "reference":
                 raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
@@ -106,6 +116,8 @@ class Run:
                 ):
                     writers[id(query)](result)
         summary(tally)
+        if tally.stopped:
+            raise typer.Exit(SOME_STOPPED)
 
     # ------------------------------------------------------------ what was asked for
 
@@ -267,7 +279,8 @@ def summary(tally: Tally) -> None:
 
 def _words(tally: Tally) -> str:
     words = [f"{tally.elements:,} elements", f"{tally.results:,} results"]
-    words += [f"{count:,} {what}" for count, what in ((tally.rejected, "rejected"), (tally.late, "late")) if count]
+    counts = ((tally.rejected, "rejected"), (tally.late, "late"), (tally.stopped, "stopped for taking too much"))
+    words += [f"{count:,} {what}" for count, what in counts if count]
     if tally.time is not None:
         words.append(f"up to {format_time(tally.time)}")
     return ", ".join(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +15,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Batch, Words
+from cqels.engine.budgets import Budget, Guard, Stop, counting, run_guarded, within
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.sharing import Constants, Share, differing
@@ -29,8 +31,8 @@ from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
-from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.memory import FIRST, LIMIT, ROOTS, Arena, give
+from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.collection import without_collection
@@ -77,6 +79,10 @@ class Running:
     """That whose pipeline this is: it stands for all its members."""
     member: Share | None = None
     """That whose pipeline it has a part in, instead of one of its own."""
+    guard: Guard | None = None
+    """What it has taken of its budget, if it has one."""
+    stopped: Stop | None = None
+    """Its end, if it took more: it has no pipeline any more."""
 
     ready: list[Result] = field(default_factory=list)
 
@@ -154,6 +160,12 @@ class Core:
         """What a query that is registered now may share a pipeline with, by what they have in common."""
         self._unsettled: list[Share] = []
         """Those whose static tables are not complete."""
+        self.judging = True
+        """Queries that take more than their budgets are stopped; False while what was done before is done again."""
+        self.stops: dict[str, Stop] = {}
+        """The ends that queries had when it was done before, by their names."""
+        self.ended: list[Running] = []
+        """Queries that were stopped, which nobody has been told of yet."""
         self.released = 0
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
@@ -177,28 +189,37 @@ class Core:
             self.streams[iri] = self.gone.pop(iri, len(self.streams) + len(self.gone))
         return self.streams[iri]
 
-    def register(self, query: Query, name: str) -> Running:
-        """Add a query. It sees the elements that come from now on."""
+    def register(self, query: Query, name: str, budget: Budget | None = None) -> Running:
+        """Add a query. It sees the elements that come from now on. One with a budget has a pipeline of its own."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
         for each in self.makers.values():
             each.make()  # what has been made so far is not for this query
-        running = self._shared(query, name) if self.share and output is None else None
+        running = self._shared(query, name) if self.share and output is None and budget is None else None
         if running is None:
-            running = self._alone(query, name)
+            running = self._alone(query, name, budget)
         if output is not None:
             running.output = self.add_stream(output)
             self.makers[output] = running
         self.running.append(running)
         return running
 
-    def _alone(self, query: Query, name: str) -> Running:
+    def _alone(self, query: Query, name: str, budget: Budget | None = None) -> Running:
         """A query with a pipeline of its own."""
-        running = self.compiled(query, name, dict(self.streams))
+        guard = None if budget is None else Guard(budget)
+        with nullcontext() if guard is None else counting(self, guard):
+            running = self.compiled(query, name, dict(self.streams))
+        running.guard = guard
         self._begin(running)
-        for table in running.pipeline.tables:
-            self._tables.refresh(running, table)
+        self._refresh(running)
         return running
+
+    def _refresh(self, running: Running) -> bool:
+        """Bring the tables of a query up to date: has one changed?"""
+        moved: list[bool] = []
+        with within(self, running):
+            moved += [self._tables.refresh(running, table) for table in running.pipeline.tables]
+        return any(moved)
 
     def _begin(self, running: Running) -> None:
         """Let a pipeline know what time it is."""
@@ -236,6 +257,7 @@ class Core:
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""
         self.running.remove(running)
+        self.stops.pop(running.name, None)
         if running.output is not None:
             del self.makers[running.name]
             self.gone[running.name] = self.streams.pop(running.name)
@@ -253,9 +275,16 @@ class Core:
         self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
         give_back(self.arena, self.dictionary, self._roots())
 
+    def let_go(self, running: Running) -> None:
+        """Give the memory of a query back that was stopped."""
+        running.functions = []
+        self._give_back()
+        if self.judging:
+            self.ended.append(running)
+
     def _roots(self) -> list[int]:
         """The places that all memory in use is reached from."""
-        fixed = [int(word) for word in self.arena.words[ROOTS:FREE]]
+        fixed = [int(word) for word in self.arena.words[ROOTS:LIMIT]]
         pipelines = [place for each in self.pipelines for place in places_of(each.pipeline)]
         return [*fixed, self.block[0], *pipelines]
 
@@ -264,7 +293,8 @@ class Core:
     @property
     def pipelines(self) -> list[Running]:
         """What there is to run."""
-        return [*(each for each in self.running if each.member is None), *(each.running for each in self.shares)]
+        alone = [each for each in self.running if each.member is None and each.stopped is None]
+        return [*alone, *(each.running for each in self.shares)]
 
     def _shared(self, query: Query, name: str) -> Running | None:
         """A query with a part in the pipeline of others, or one that others may have a part in later; None for neither.
@@ -367,9 +397,10 @@ class Core:
         if not len(batch):
             return
         self.settle()
-        made = {each.output for each in self.makers.values()}
+        makers = [each for each in self.makers.values() if each.stopped is None]
+        made = {each.output for each in makers}
         linked, alone = [], self.pipelines
-        if any(self.readers(each) for each in self.makers.values()):
+        if any(self.readers(each) for each in makers):
             linked = [each for each in alone if each.output is not None or each.streams & made]
             alone = [each for each in alone if each not in linked]
         for part, numbers, readers in self._parted(batch, alone):
@@ -418,8 +449,9 @@ class Core:
             read = running.graphs
             if not (read & graphs or (ANY in read and graphs - {None})):
                 continue
-            for table in running.pipeline.tables:
-                self._tables.refresh(running, table)
+            self._refresh(running)
+            if running.stopped is not None:
+                continue
             if running.pipeline.recomputed:
                 self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
@@ -431,8 +463,7 @@ class Core:
     def refresh(self) -> None:
         """Bring all tables up to date with a dataset that may have changed unseen."""
         for running in self.pipelines:
-            moved = [self._tables.refresh(running, table) for table in running.pipeline.tables]
-            if any(moved):
+            if self._refresh(running):
                 if running.pipeline.recomputed:
                     self._recomputation.changed(running.pipeline)
                 self.arena.words[running.pipeline.place + machine.PENDING] = 1
@@ -499,6 +530,8 @@ class Core:
             self._deliver(linked, made)
 
     def _slides(self, running: Running) -> list[int]:
+        if running.stopped is not None:
+            return []
         words, place = self.arena.words, running.pipeline.place
         at = int(words[place + machine.SLIDES_AT])
         return [int(words[at + 2 * number]) for number in range(int(words[place + machine.SLIDES]))]
@@ -531,8 +564,15 @@ class Core:
         return place
 
     def _run(self, running: Running, block: int) -> None:
+        if running.guard is None:
+            self.arena.words[running.pipeline.place + machine.NEXT] = 0
+            self.work(running, block)
+        else:
+            run_guarded(self, running, block)
+
+    def work(self, running: Running, block: int, most: int | None = None) -> None:
+        """Go on with a block; of what that sends, only the results of so many ticks count."""
         words, pipeline = self.arena.words, running.pipeline
-        words[pipeline.place + machine.NEXT] = 0
         while (status := machine.run(self.arena.base, pipeline.place, block, self._steps.address)) != DONE:
             if status == FULL:
                 raise MemoryError("the arena is full")
@@ -549,11 +589,18 @@ class Core:
                 self.calls.answer(int(words[pipeline.selects[number].place + PROGRAM]))
             else:  # an operator that orders
                 tell(self.dictionary, pipeline.terms)
-        queue = int(words[pipeline.place + machine.RESULTS])
+        self.gather(running, most)
+
+    def gather(self, running: Running, most: int | None = None) -> None:
+        """Take what a pipeline has sent, at its first so many ticks or at all of them."""
+        words = self.arena.words
+        queue = int(words[running.pipeline.place + machine.RESULTS])
         if count := int(words[queue + COUNT]):
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
             rows = words[data : data + count * width].reshape(count, width).copy()
             clear(self.arena.base, queue)
+            if most is not None and not len(rows := rows[rows[:, NUMBER] <= most]):
+                return
             if running.share is None:
                 running.raw.append(rows)
             else:
@@ -574,7 +621,8 @@ class Core:
             if running.pipeline.terms:
                 from cqels.kernels.sorting import forget_lore
 
-                forget_lore(base, running.pipeline.terms)
+                with within(self, running):
+                    forget_lore(base, running.pipeline.terms)
         if not dictionary_kernels.clear_marks(base, place):
             raise MemoryError("the arena is full")
         own = [

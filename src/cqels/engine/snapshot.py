@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cqels.engine.batch import Batch, Words
+from cqels.engine.budgets import Stop, restored
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core, Running
 from cqels.engine.sharing import Constants, Share
@@ -27,7 +28,7 @@ from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.plan.templates import constants_of
 
-VERSION = 4
+VERSION = 5
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -105,7 +106,11 @@ class State:
         executed = [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
         for state in page["queries"]:
             running = by_name[state["name"]]
-            if running.member is None:
+            running.guard = restored(running.guard, state["budget"])
+            running.stopped = None if state["stopped"] is None else Stop(*state["stopped"])
+            if running.stopped is not None:
+                running.functions = []
+            elif running.member is None:
                 executed.append((running, state))
             running.streams, running.output = frozenset(state["streams"]), state["output"]
             running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
@@ -144,6 +149,8 @@ class State:
                     "query": running.fingerprint,
                     "streams": sorted(running.streams),
                     "output": running.output,
+                    "budget": None if running.guard is None else running.guard.state(),
+                    "stopped": None if running.stopped is None else [running.stopped.reason, running.stopped.ticks],
                     "ready": [_result(each) for each in running.ready],
                     "sent": [rows.tolist() for rows in running.raw],
                     "answers": running.answers.state(core.terms),

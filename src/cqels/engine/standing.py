@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cqels.engine.core import Running
 from cqels.io import Result
+from cqels.model.errors import QueryStopped
 from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
@@ -42,13 +44,25 @@ class StandingQuery:
         """The columns of a result, in order."""
         return self.running.query.variables
 
+    @property
+    def stopped(self) -> str | None:
+        """Why the query was stopped, if it took more than its budget."""
+        return None if self.running.stopped is None else self.running.stopped.reason
+
     def take(self) -> list[Result]:
-        """What has been sent and not yet taken."""
-        return self.running.take()
+        """What has been sent and not yet taken; QueryStopped if that is nothing, and nothing will come any more."""
+        taken = self.running.take()
+        self._check(len(taken))
+        return taken
 
     def results(self) -> Iterator[Result]:
-        """What has been sent and not yet taken, one by one."""
-        yield from self.take()
+        """What has been sent and not yet taken, one by one; then QueryStopped, if nothing will come any more."""
+        yield from self.running.take()
+        self._check()
+
+    def _check(self, taken: int = 0) -> None:
+        if self.stopped is not None and not taken:
+            raise QueryStopped(self.stopped, hint="register it again with a larger budget, or with smaller windows")
 
     def on_result(self, callback: Callable[[Result], None] | None) -> None:
         """Give each result to a function as it comes, instead of keeping it; None keeps them again."""
@@ -60,7 +74,7 @@ class StandingQuery:
 
     def tell(self) -> None:
         if self._callback is not None:
-            for result in self.take():
+            for result in self.running.take():
                 self._callback(result)
 
     def drop(self) -> None:
@@ -72,6 +86,11 @@ class StandingQuery:
 
         Where other queries share it, that is the plan of all of them, and the text says who they are.
         """
+        if self.stopped is not None:
+            from cqels.plan.explain import explain
+
+            text = explain(replace(self.query, plan=self.running.plan), format, rewritten=False)
+            return text if format != "text" else f"{self.stopped}\n{text}"
         from cqels.engine.analysis import analysed
 
         text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
@@ -88,7 +107,9 @@ class StandingQuery:
         """
         from cqels.engine.columns import table_taken
 
-        return table_taken(self.running)
+        table = table_taken(self.running)
+        self._check(table.num_rows)
+        return table
 
     def terms(self) -> pyarrow.RecordBatch:
         """What has been sent and not yet taken as Arrow columns of N-Triples texts, the fastest way to take it.
@@ -98,7 +119,9 @@ class StandingQuery:
         """
         from cqels.engine.columns import terms_of
 
-        return terms_of(self.running)
+        columns = terms_of(self.running)
+        self._check(columns.num_rows)
+        return columns
 
     def pandas(self) -> pandas.DataFrame:
         """`arrow()` for pandas."""

@@ -13,7 +13,8 @@ and kernels can take memory without asking anyone.
     2      words of the arena
     3      words in use: handed out and not given back
     4      the last page of the ledger of blocks: the page before it, its entries, then place · 64 + power of each
-    5–15   places of the engine's own tables (what they are is up to the engine)
+    5–14   places of the engine's own tables (what they are is up to the engine)
+    15     words in use above which `take` has nothing more: 0 for no such limit, REACHED once it was met
     16–63  free lists: word 16 + k is the place of a free block of 2^k words, whose first word is the next one, or 0
 
 Blocks of 8 words and more begin at the start of a line of the processor's cache.  Large pages are asked for: a random
@@ -37,8 +38,8 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.source import WORD, lowered
 
 MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
-USED, SIZE, HELD, LEDGER, ROOTS, FREE, FIRST = 1, 2, 3, 4, 5, 16, 64
-ROOT_COUNT = FREE - ROOTS
+USED, SIZE, HELD, LEDGER, ROOTS, LIMIT, FREE, FIRST = 1, 2, 3, 4, 5, 15, 16, 64
+REACHED = 1
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
 TRIM = 1 << 20
@@ -116,13 +117,17 @@ def _pointer(builder, base, place):
 
 @kernel
 def take(base, words):
-    """A block of at least `words` words, all 0: its place, or 0 if the arena is full.
+    """A block of at least `words` words, all 0: its place, or 0 if the arena is full, or at its limit.
 
     Blocks are powers of two; `give` needs the same number of words again.
     """
     power = 1
     while (1 << power) < words:
         power += 1
+    limit = load(base, LIMIT)
+    if limit != 0 and load(base, HELD) + (1 << power) > limit:
+        store(base, LIMIT, REACHED)
+        return 0
     place = load(base, FREE + power)
     if place != 0:
         store(base, FREE + power, load(base, place))
@@ -165,6 +170,25 @@ def give(base, place, words):
     store(base, place, load(base, FREE + power))
     store(base, FREE + power, place)
     store(base, HELD, load(base, HELD) - (1 << power))
+
+
+@kernel
+def take_shared(base, words):
+    """A block as from `take`, for what belongs to no query alone: a limit is not for it, and gives way by its size."""
+    limit, held = load(base, LIMIT), load(base, HELD)
+    store(base, LIMIT, 0)
+    place = take(base, words)
+    store(base, LIMIT, limit if limit <= REACHED else limit + load(base, HELD) - held)
+    return place
+
+
+@kernel
+def give_shared(base, place, words):
+    """Hand a block back that was taken for all."""
+    limit, held = load(base, LIMIT), load(base, HELD)
+    give(base, place, words)
+    if limit > REACHED:
+        store(base, LIMIT, limit + load(base, HELD) - held)
 
 
 @kernel

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from pyoxigraph import NamedNode
 
+from cqels.engine.budgets import Budget
 from cqels.engine.core import fingerprint, sources_of
 from cqels.engine.engine import Engine
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
@@ -96,6 +97,7 @@ class App:
         self._store = store or Store()
         self._streams: dict[str, _Stream] = {}
         self._queries: dict[str, Query] = {}
+        self._budgets: dict[str, Budget] = {}
 
     # ------------------------------------------------------------ what there is
 
@@ -141,8 +143,15 @@ class App:
         emit: str | None = None,
         policy: str | None = None,
         dialect: str | None = None,
+        memory: int | str | None = None,
+        time: int | str | None = None,
     ) -> Query:
-        """Add a query for `run`: its text, or the path of a file with it."""
+        """Add a query for `run`: its text, or the path of a file with it.
+
+        It is stopped, and the others go on, if its state takes more `memory` than this, as in `200MB`, or if an element
+        takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.
+        """
+        budget = Budget.of(memory, time)
         planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         named = planned if planned.name else replace(planned, name=f"query-{len(self._queries) + 1}")
         assert named.name is not None
@@ -156,6 +165,8 @@ class App:
                 error.locate(source)
             raise
         self._queries[named.name] = named
+        if budget is not None:
+            self._budgets[named.name] = budget
         return named
 
     def register(
@@ -245,11 +256,13 @@ class App:
                 for number, each in enumerate(self._streams.values())
             ],
             queries={name: fingerprint(query) for name, query in self._queries.items()},
+            budgets={name: asdict(budget) for name, budget in self._budgets.items()},
         )
         if before is not None:
             checkpoint.check(before, now)
             now.ended = before.ended
             now.finished = before.finished and before.queries == now.queries
+            now.stopped = before.stopped
             now.queries = before.queries | now.queries
         ordered = sorted(self.queries, key=lambda query: list(now.queries).index(query.name or ""))
         now.placed = placed(ordered, now.instances, None if before is None else before.placed)
@@ -295,6 +308,7 @@ class App:
                 dataset=carried,
                 start=self._start,
                 until=self._until,
+                budgets=self._budgets,
             )
             for key, queries in zip(groups, there, strict=True)
         }

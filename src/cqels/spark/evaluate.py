@@ -76,12 +76,13 @@ class Evaluation(StatefulProcessor):
         known = self._head.get()
         head = Head(**json.loads(known[0])) if known else Head()
         new = [name for name in program.queries if name not in head.queries]
-        arrivals = [Arrival(command=json.dumps({"register": name, "print": program.queries[name]})) for name in new]
+        arrivals = [Arrival(command=program.registration(name)) for name in new]
         arrivals += [_arrival(row) for row in received if row.kind != REJECTED]
         place = _Place(program.name, number, Path(self._folder or SparkFiles.getRootDirectory()))
 
         instance = self._instance(place, program, head)
         report = instance.instance.advance(arrivals)
+        arrivals += instance.instance.stops()
         rejected = [row for row in received if row.kind == REJECTED]
         for row in sorted(rejected, key=lambda row: (row.stream, row.position, row.number)):
             yield _row(number, kind=REJECTED, place=row.place, reason=row.reason, text=row.text)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cqels.spark.sinks import Sink
 
 _OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*--> (.*))?(?:\n\s*= hint: (.*))?")
+_LOG = logging.getLogger("cqels")
 _TICK = 0.2
 """Seconds between looks at whether a pipeline still runs."""
 _LONGEST_COMMIT = 10.0
@@ -80,11 +82,18 @@ class Run:
         """Spark's own; None if there was nothing left to do."""
         return self._query
 
+    @property
+    def stopped(self) -> dict[str, str]:
+        """The queries that were stopped because they took more than their budgets, and the reasons."""
+        return dict(self._manifest.stopped)
+
     def start(self, pipeline: Callable[[], DataFrame], trigger: str) -> None:
         for sink in self._sinks:
             sink.open(tuple(self._queries.values()), run=self._manifest.id)
         if self._rejects is not None:
             self._rejects.open(run=self._manifest.id)
+        for reason in self._manifest.stopped.values():
+            _LOG.warning("%s", reason)
         if self._manifest.finished:
             return
         self._checkpoint.tidy()
@@ -195,11 +204,27 @@ class Run:
             self._delivered = batch
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
+        self._note_stopped(reports)
         self._ended |= {report["instance"] for report in reports if report["ended"]}
         if len(self._ended) == self._manifest.instances and not self._all_ended.is_set():
             self._manifest.ended = True  # a later run has no micro-batch that says so, if this one is killed now
             self._checkpoint.write(self._manifest)
             self._all_ended.set()
+
+    def _note_stopped(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Tell once of each query that took more than its budget; a later run knows it too.
+
+        What counts is what an engine says last: a micro-batch that is repeated may take less time.
+        """
+        manifest, running = self._manifest, {name for report in reports for name in report["queries"]}
+        before = manifest.stopped
+        manifest.stopped = {name: reason for name, reason in before.items() if name not in running}
+        for report in reports:
+            manifest.stopped |= report["stopped"]
+        if manifest.stopped != before:
+            self._checkpoint.write(manifest)
+        for name in manifest.stopped.keys() - before.keys():
+            _LOG.warning("%s", manifest.stopped[name])
 
 
 def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
