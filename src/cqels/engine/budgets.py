@@ -1,8 +1,9 @@
 """Budgets: the most memory and time that a query may take. One that takes more is stopped, and the others go on.
 
 Memory is the words of the arena that a query's pipeline holds, counted where they are taken: so a query that grows
-without end within one tick is stopped within it.  Terms belong to all queries and are not counted.  Time is that of the
-processor, for each element of the query's streams, on average over a stretch of work.
+without end within one tick is stopped within it.  They are taken in a heap of its own, and given back together.  Terms
+belong to all queries and are not counted.  Time is that of the processor, for each element of the query's streams, on
+average over a stretch of work.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Guard:
     """What a query has taken of its budget."""
 
     budget: Budget
+    heap: int
+    """Where its memory is taken."""
     held: int = 0
     """Words of the arena."""
     spent: int = 0
@@ -75,7 +78,7 @@ class Guard:
     """Its programs have been loaded here: the stretch in which they were is not judged."""
 
     def state(self) -> list[int | None]:
-        return [self.budget.memory, self.budget.time, self.held, self.spent, self.elements]
+        return [self.budget.memory, self.budget.time, self.heap, self.held, self.spent, self.elements]
 
     def judged(self, spent: int, elements: int) -> str | None:
         """Count work. What is wrong with the time that it takes, if a stretch is over; then another one begins."""
@@ -108,8 +111,8 @@ def restored(guard: Guard | None, state: list[Any] | None) -> Guard | None:
     """A guard as it was when its state was written; what this process knows of it stays."""
     if state is None:
         return None
-    memory, time, held, spent, elements = state
-    return Guard(Budget(memory, time), held, spent, elements, warm=guard is not None and guard.warm)
+    memory, time, heap, held, spent, elements = state
+    return Guard(Budget(memory, time), heap, held, spent, elements, guard is not None and guard.warm)
 
 
 # ---------------------------------------------------------------- memory
@@ -117,21 +120,20 @@ def restored(guard: Guard | None, state: list[Any] | None) -> Guard | None:
 
 @contextmanager
 def counting(core: Core, guard: Guard, most: int = _UNLIMITED) -> Iterator[None]:
-    """Count the words that are taken meanwhile; there are so many at most."""
+    """Take what is taken meanwhile in the query's heap, and count it; there are so many words at most."""
     words, arena = core.arena.words, core.arena
-    if guard.held > most:
-        raise _Exceeded
     words[LIMIT] = arena.held + most - guard.held
     try:
-        yield
+        with arena.heap(guard.heap):
+            yield
     except MemoryError:
         if words[LIMIT] != REACHED:
             raise
     finally:
         limit, words[LIMIT] = int(words[LIMIT]), 0
-    if limit == REACHED:
-        raise _Exceeded
     guard.held = most - (limit - arena.held)
+    if limit == REACHED or guard.held > most:
+        raise _Exceeded
 
 
 @contextmanager
@@ -204,8 +206,10 @@ def stop(core: Core, running: Running, why: str, number: int, time: int | None) 
         f"query {running.name} was stopped at element {number:,}{when}: {why}", ticks
     )
     core.gather(running, end.ticks)
-    running.stopped = end
     core.let_go(running)
+    running.stopped = end
+    if core.judging:
+        core.ended.append(running)
 
 
 @contextmanager

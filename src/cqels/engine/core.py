@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -31,7 +30,7 @@ from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import FIRST, LIMIT, ROOTS, Arena, give
+from cqels.kernels.memory import FIRST, HEAP, HEAP_WORDS, ROOTS, Arena, give
 from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
@@ -206,10 +205,17 @@ class Core:
 
     def _alone(self, query: Query, name: str, budget: Budget | None = None) -> Running:
         """A query with a pipeline of its own."""
-        guard = None if budget is None else Guard(budget)
-        with nullcontext() if guard is None else counting(self, guard):
+        if budget is None:
             running = self.compiled(query, name, dict(self.streams))
-        running.guard = guard
+        else:
+            guard = Guard(budget, self.arena.take(HEAP_WORDS))
+            try:
+                with counting(self, guard):
+                    running = self.compiled(query, name, dict(self.streams))
+            except BaseException:
+                self.arena.dissolve(guard.heap)
+                raise
+            running.guard = guard
         self._begin(running)
         self._refresh(running)
         return running
@@ -268,7 +274,10 @@ class Core:
                 return
             self.shares.remove(share)
         self._open = {key: each for key, each in self._open.items() if each[1] not in (running, share)}
-        self._give_back()
+        if running.guard is None:
+            self._give_back()
+        else:
+            self.let_go(running)
 
     def _give_back(self) -> None:
         """Give the memory and the functions back that no pipeline uses."""
@@ -276,17 +285,18 @@ class Core:
         give_back(self.arena, self.dictionary, self._roots())
 
     def let_go(self, running: Running) -> None:
-        """Give the memory of a query back that was stopped."""
-        running.functions = []
-        self._give_back()
-        if self.judging:
-            self.ended.append(running)
+        """Give the memory and the functions of a query back that has a heap."""
+        if running.guard is not None and running.stopped is None:
+            running.functions = []
+            self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
+            self.arena.dissolve(running.guard.heap)
 
     def _roots(self) -> list[int]:
         """The places that all memory in use is reached from."""
-        fixed = [int(word) for word in self.arena.words[ROOTS:LIMIT]]
+        fixed = [int(word) for word in self.arena.words[ROOTS:HEAP]]
         pipelines = [place for each in self.pipelines for place in places_of(each.pipeline)]
-        return [*fixed, self.block[0], *pipelines]
+        heaps = [each.guard.heap for each in self.pipelines if each.guard is not None]
+        return [*fixed, self.block[0], *heaps, *pipelines]
 
     # ------------------------------------------------------------ queries that share a pipeline
 

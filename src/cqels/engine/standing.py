@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,9 @@ class StandingQuery:
             return text if format != "text" else f"{self.stopped}\n{text}"
         from cqels.engine.analysis import analysed
 
-        text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+        arena, guard = self._engine.arena, self.running.guard
+        with nullcontext() if guard is None else arena.heap(guard.heap):
+            text = analysed(arena, self.running.pipeline, self.running.plan, format)
         share = self.running.member
         return text if share is None or format != "text" else f"{share.told(self.running)}\n{text}"
 

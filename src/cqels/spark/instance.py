@@ -139,9 +139,9 @@ class Arrival(NamedTuple):
 
     Or a command, which has no stream: `{"register": name, "print": …}` for a query of the program, or with its `plan`
     for another (`registration`), and the `memory` and `time` of its budget; `{"drop": name}`; `{"heartbeat": time}`
-    for all streams or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`:
-    nothing is held back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query took
-    more than its budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
+    for all streams or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`
+    if nothing is held back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query
+    took more than its budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
     """
 
     stream: int = -1
