@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,13 +32,9 @@ MODEST = PREFIX + "SELECT ?x (SUM(?y) AS ?sum) { STREAM :s [RANGE 100ms] { ?x :p
 CROSS = PREFIX + "SELECT * { STREAM :s [ALL] { ?a :p ?b } STREAM :s [ALL] { ?c :p ?d } STREAM :s [ALL] { ?e :p ?f } }"
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="cqels")
-
-
 @pytest.fixture
-def engine() -> Iterator[Engine]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    monkeypatch.setattr(budgets, "SLICE", 64)
     with Engine() as made:
         yield made
 

@@ -7,8 +7,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkstemp
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cqels.cli.running import SOME_STOPPED, OnSpark, Run, opened, summary
+from cqels.cli.running import SOME_STOPPED, OnSpark, Run, opened, summary, telling
 from cqels.cli.stopping import Stopping
 from cqels.io import StreamDeclaration, Tally, parse_declaration
 from cqels.model.errors import CqelsError
@@ -50,7 +49,7 @@ def execute(run: Run) -> None:
         pipeline, metrics = None, None
         with Stopping(java.kill) as stopping, ExitStack() as stack:
             metrics, status = _measures(asked, stack)
-            stack.enter_context(_telling(status))
+            stack.enter_context(telling(status.above(sys.stderr)))
             status.show("starting Spark …")
             sink = _sink(run, status, stack)
             rejects = _rejects(run, status)
@@ -251,17 +250,6 @@ def _measures(asked: OnSpark, stack: ExitStack) -> tuple[Metrics, Status]:
         stack.callback(endpoint.close)
         status.above(sys.stderr).write(f"metrics for Prometheus are at http://127.0.0.1:{endpoint.port}/metrics\n")
     return metrics, status
-
-
-@contextmanager
-def _telling(status: Status) -> Iterator[None]:
-    """What the pipeline has to say goes above the status line."""
-    handler = logging.StreamHandler(status.above(sys.stderr))
-    logging.getLogger("cqels").addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger("cqels").removeHandler(handler)
 
 
 def _sink(run: Run, status: Status, stack: ExitStack) -> Sink:

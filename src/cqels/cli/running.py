@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -102,6 +103,7 @@ class Run:
             reject = stack.enter_context(_reject_sink(self.rejects))
             writers = self._writers(stack)
             tally = stack.enter_context(_status(self.out is not None))
+            stack.enter_context(telling(sys.stderr))
             with self.placing():
                 for query, result in replay(
                     [query for query, _ in self.queries],
@@ -231,6 +233,17 @@ def opened(path: str | Path | None, otherwise: TextIO) -> Iterator[TextIO]:
             yield stream
     except OSError as error:
         raise CqelsError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+@contextmanager
+def telling(stream: TextIO) -> Iterator[None]:
+    """Write what there is to say of queries while they run."""
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("cqels").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("cqels").removeHandler(handler)
 
 
 @contextmanager

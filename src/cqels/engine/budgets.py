@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cqels.engine.batch import Words
 from cqels.kernels import machine
 from cqels.kernels.memory import LIMIT, REACHED
 from cqels.model.errors import CqelsError
@@ -25,7 +26,7 @@ from cqels.model.time import SECOND, format_duration, format_time, parse_duratio
 if TYPE_CHECKING:
     from cqels.engine.core import Core, Running
 
-SLICE = 64
+SLICE = 128
 """Elements after which a pipeline with a budget is looked at."""
 STRETCH = SECOND // 2
 """Work of a query after which its time is judged."""
@@ -165,35 +166,50 @@ def _most(core: Core, running: Running) -> int:
 
 
 def run_guarded(core: Core, running: Running, block: int) -> None:
-    """Run a pipeline over a block, a slice at a time, as long as its budget lasts."""
-    guard, words = running.guard, core.arena.words
+    """Run a pipeline over a block, as long as its budget lasts."""
+    guard, words, pipeline = running.guard, core.arena.words, running.pipeline.place
     if guard is None or running.stopped is not None:
         return
-    pipeline, known = running.pipeline.place, core.stops.get(running.name)
-    count, first = (int(words[block + word]) for word in (machine.ELEMENTS, machine.ELEMENTS_AT))
-    events = core.arena.array(first, count * machine.ELEMENT_WORDS).reshape(count, machine.ELEMENT_WORDS)
-    read = np.isin(events[:, 2], [*running.streams])
-    size = SLICE if known is None else 1
     words[pipeline + machine.NEXT] = 0
     try:
-        for start in range(0, count, size):
-            words[block + machine.ELEMENTS] = min(start + size, count)
-            began, reason = now(), None
-            try:
-                with counting(core, guard, _most(core, running)):
-                    core.work(running, block, None if known is None else known.ticks)
-            except _Exceeded:
-                reason = _too_large(guard)
-            if core.judging:
-                reason = reason or guard.judged(now() - began, int(read[start : start + size].sum()))
-            elif known is not None and words[pipeline + machine.TICKS] >= known.ticks:
-                reason = known.reason
-            if reason is not None:
-                time, number, stream = events[max(int(words[pipeline + machine.NEXT]) - 1, 0), :3].tolist()
-                stop(core, running, reason, number + (stream >= 0), time)
-                return
+        with counting(core, guard, _most(core, running)):
+            reason = _sliced(core, running, guard, block)
+    except _Exceeded:
+        reason = _too_large(guard)
+    if reason is not None:
+        last = max(int(words[pipeline + machine.NEXT]) - 1, 0)
+        time, number, stream = _events(core, block)[last, :3].tolist()
+        stop(core, running, reason, number + (stream >= 0), time)
+
+
+def _sliced(core: Core, running: Running, guard: Guard, block: int) -> str | None:
+    """Work off a block, a slice at a time, until there is a reason to stop."""
+    words, known = core.arena.words, core.stops.get(running.name)
+    events = _events(core, block)
+    timed = core.judging and guard.budget.time is not None
+    read = np.isin(events[:, 2], [*running.streams])
+    size = SLICE if known is None else 1
+    try:
+        for start in range(0, len(events), size):
+            words[block + machine.ELEMENTS] = min(start + size, len(events))
+            began = now() if timed else 0
+            core.work(running, block, None if known is None else known.ticks)
+            if timed:
+                reason = guard.judged(now() - began, int(np.count_nonzero(read[start : start + size])))
+                if reason is not None:
+                    return reason
+            elif known is not None and words[running.pipeline.place + machine.TICKS] >= known.ticks:
+                return known.reason
     finally:
-        words[block + machine.ELEMENTS] = count
+        words[block + machine.ELEMENTS] = len(events)
+    return None
+
+
+def _events(core: Core, block: int) -> Words:
+    """The elements of a block: time, number, stream …"""
+    words = core.arena.words
+    count, first = (int(words[block + word]) for word in (machine.ELEMENTS, machine.ELEMENTS_AT))
+    return core.arena.array(first, count * machine.ELEMENT_WORDS).reshape(count, machine.ELEMENT_WORDS)
 
 
 def stop(core: Core, running: Running, why: str, number: int, time: int | None) -> None:

@@ -223,8 +223,9 @@ class Run:
             manifest.stopped |= report["stopped"]
         if manifest.stopped != before:
             self._checkpoint.write(manifest)
-        for name in manifest.stopped.keys() - before.keys():
-            _LOG.warning("%s", manifest.stopped[name])
+        for name, reason in manifest.stopped.items():
+            if name not in before:
+                _LOG.warning("%s", reason)
 
 
 def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
