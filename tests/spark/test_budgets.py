@@ -31,6 +31,7 @@ from cqels.store.dataset import Store
 from ..properties.test_engine import COMPANY
 from ..random_queries import scenarios
 from ..scenarios import Scenario, run
+from ..unit.test_budgets import uncounted
 from .piped import Piped
 
 PREFIX = "PREFIX : <http://ex.org/> "
@@ -47,10 +48,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots are taken after a few batches, and queries are looked at often."""
     monkeypatch.setattr(evaluate, "LEAST_LOG", 600)
     monkeypatch.setattr(budgets, "SLICE", 2)
+    monkeypatch.setattr("cqels.engine.core.counting", uncounted)
 
 
 @settings(max_examples=60)
-@given(scenarios(COMPANY, beside=2), st.integers(1, 6), st.integers(), st.integers(2_000, 60_000))
+@given(scenarios(COMPANY, beside=2), st.integers(1, 6), st.integers(), st.integers(200, 8_000))
 def test_memory_is_the_same_whatever_is_lost(scenario: Scenario, size: int, seed: int, most: int) -> None:
     """All queries end where they would have ended, those that others read among them."""
     made: list[Piped] = []

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cqels import Engine, QueryStopped, StandingQuery
 from cqels.engine import budgets
+from cqels.engine.core import Core
 from cqels.io import Result
 from cqels.kernels.memory import LIMIT
 from cqels.model.errors import CqelsError
@@ -256,6 +258,13 @@ def test_a_query_with_a_budget_shares_nothing(engine: Engine) -> None:
     assert [len(each.take()) for each in (*free, guarded)] == [1, 1, 1, 1]
 
 
+def test_explain_says_the_same(engine: Engine) -> None:
+    free, guarded = engine.register(CROSS, name="q"), engine.register(CROSS, name="p", memory="1GB")
+    engine.push(STREAM, lines(12))
+    assert "state: " in guarded.explain()
+    assert guarded.explain() == free.explain().replace("# name q,", "# name p,")
+
+
 # ---------------------------------------------------------------- state
 
 
@@ -298,6 +307,21 @@ def test_a_snapshot_has_budgets_and_stops(engine: Engine, again: str | None) -> 
             last.push(STREAM, lines(10, 10_000))
             assert [last.query(name).take() for name in ("modest", "asks")] == expected
             assert len(last.query("more").take()) == 10
+
+
+def test_a_query_goes_on_from_before_it_was_stopped(engine: Engine) -> None:
+    """And is stopped again at the same element."""
+    asks = PREFIX + "SELECT ?x (UCASE(STR(?y)) AS ?u) { STREAM :s [ALL] { ?x :p ?y } }"
+    query = engine.register(asks, memory="100kB")
+    engine.push(STREAM, lines(100))
+    data = engine.snapshot()
+    engine.push(STREAM, lines(5000, 100))
+    reason, sent = query.stopped, query.take()
+    assert reason is not None
+    engine.restore(data)
+    assert query.stopped is None
+    engine.push(STREAM, lines(5000, 100))
+    assert (query.stopped, query.take()) == (reason, sent)
 
 
 def test_memory_that_is_a_file_has_them_too(tmp_path: Path) -> None:
@@ -347,10 +371,19 @@ def test_a_budget_that_is_large_enough_is_not_seen(scenario: Scenario) -> None:
     assert run(scenario, engine=Guarded, memory=1 << 25, every=True) == run(scenario)
 
 
-@settings(max_examples=100)
-@given(scenarios(replace(COMPANY, comings=False, snapshots=False), beside=2), st.integers(1_000, 60_000))
-def test_others_do_not_notice(scenario: Scenario, memory: int) -> None:
+@contextmanager
+def uncounted(core: Core, guard: budgets.Guard) -> Iterator[None]:
+    """A query has its whole budget for what comes after its registration: else most of small ones end there."""
+    with budgets.counting(core, guard):
+        yield
+    guard.held = 0
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(scenarios(replace(COMPANY, comings=False, snapshots=False), beside=2), st.integers(200, 6_000))
+def test_others_do_not_notice(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, memory: int) -> None:
     """All other queries send what they would send without it, and it what it would send at its first ticks."""
+    monkeypatch.setattr("cqels.engine.core.counting", uncounted)
     made: list[Guarded] = []
 
     def engine(*parts: Any) -> Guarded:

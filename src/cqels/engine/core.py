@@ -609,7 +609,10 @@ class Core:
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
             rows = words[data : data + count * width].reshape(count, width).copy()
             clear(self.arena.base, queue)
-            if most is not None and not len(rows := rows[rows[:, NUMBER] <= most]):
+            if most is not None:
+                later = np.flatnonzero(rows[:, NUMBER] > most)
+                rows = rows[: later[0]] if len(later) else rows  # what is behind may have no number yet
+            if not len(rows):
                 return
             if running.share is None:
                 running.raw.append(rows)

@@ -262,7 +262,8 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
         running = by_name[state["name"]]
         if running in shared:
             continue
-        if running.member is not None or running.pipeline.streams != tuple(state["known"]):
+        gone = running.member is not None or running.stopped is not None
+        if gone or running.pipeline.streams != tuple(state["known"]):
             again = core.compiled(running.query, running.name, _numbered(state["known"]))
             running.pipeline, running.plan, running.functions = again.pipeline, again.plan, again.functions
             running.answers.columns, running.member = again.pipeline.columns, None
