@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from cqels.engine.engine import Engine
     from cqels.engine.standing import StandingQuery
     from cqels.io import Rejected, Result
-    from cqels.model.errors import CqelsError
+    from cqels.model.errors import CqelsError, QueryStopped
 
-__all__ = ["CqelsError", "Engine", "Rejected", "Result", "StandingQuery", "lift"]
+__all__ = ["CqelsError", "Engine", "QueryStopped", "Rejected", "Result", "StandingQuery", "lift"]
 
 _PLACES = {
     "CqelsError": "cqels.model.errors",
     "Engine": "cqels.engine.engine",
+    "QueryStopped": "cqels.model.errors",
     "Rejected": "cqels.io",
     "Result": "cqels.io",
     "StandingQuery": "cqels.engine.standing",

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyoxigraph import DefaultGraph, Quad, RdfFormat, serialize
 
+from cqels.engine.budgets import Budget
 from cqels.io import Element, Rejected, Result, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
@@ -79,7 +80,7 @@ class Piped:
 
     A micro-batch has at most `size` elements; `lose` is asked before each one whether the process of the engine is
     lost (`process`), or its memory too (`memory`), or whether the batch is done in vain first (`batch`), or whether
-    some queries move to another engine (`move`).
+    some queries move to another engine (`move`).  `budget` is asked for the budgets of queries.
     """
 
     def __init__(
@@ -91,13 +92,14 @@ class Piped:
         reject: Callable[[Rejected], None] = lambda rejected: None,
         size: int = 1,
         lose: Callable[[], str] = lambda: "",
+        budget: Callable[[str], Budget | None] = lambda name: None,
     ) -> None:
         self._folder = Path(mkdtemp(prefix="cqels-test-"))
         weakref.finalize(self, _gone, self._folder)
         self._store, self._dataset = store, Dataset.of(store)
         self._streams, self._start, self._reject = tuple(streams), start, reject
         self._numbers = {each.iri: number for number, each in enumerate(streams)}
-        self._size, self._lose = size, lose
+        self._size, self._lose, self._budget = size, lose, budget
         self._kept: dict[int, Kept] = {7: {}}
         """The state of each engine, by its key."""
         self._where: dict[str, int] = {}
@@ -109,6 +111,8 @@ class Piped:
         self._count = 0
         self.rebuilt = 0
         """How often the engine was made again from what Spark keeps."""
+        self.stopped: dict[str, str] = {}
+        """The queries that took more than their budgets, and why."""
 
     # ------------------------------------------------------------ the face
 
@@ -215,7 +219,9 @@ class Piped:
             if row.kind == LATE and row.instance == min(self._kept):
                 self._reject(Rejected("", row.place, row.reason, row.text))
             elif row.kind == REPORT:
-                self.rebuilt += json.loads(row.text)["rebuilt"]
+                report = json.loads(row.text)
+                self.rebuilt += report["rebuilt"]
+                self.stopped = report["stopped"]
             elif row.kind == RESULTS:
                 asked = self._queries[row.query]
                 assert asked.next in (None, row.number)
@@ -243,6 +249,7 @@ class Piped:
             dataset=self._dataset,
             start=self._start,
             origin=None if origin is None else Carried(origin),
+            budgets={name: budget for name in self._queries if (budget := self._budget(name)) is not None},
         )
 
     def _move(self) -> None:

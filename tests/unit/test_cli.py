@@ -217,6 +217,8 @@ NOT_HERE = {
     "checkpoint": (("--engine", "embedded", "--checkpoint", "c"), "--checkpoint can be asked for only with --engine"),
     "follow": (("--engine", "reference", "--follow", "--ui"), "--follow, --ui can be asked for only with --engine"),
     "batch": (("--batch", "many"), "--batch: 'many' is not a size"),
+    "memory": (("--memory-per-query", "much"), "the budget of a query: 'much' is not a size"),
+    "time": (("--engine", "reference", "--time-per-query", "5ms"), "the reference has no budgets for queries"),
     "trigger": (("--trigger", "often"), "--trigger: 'often' is not a duration"),
     "conf": (("--conf", "nothing"), "--conf nothing: this is not a setting"),
     "parquet": (("--engine", "embedded", "--format", "parquet"), "Parquet is written on Spark"),
@@ -235,6 +237,17 @@ def test_what_spark_is_asked_for_in_vain_is_told_before_it_starts(run: Run, name
     code, out, err = run(*HOT, *options, *engine)
     assert (code, out) == (2, "")
     assert sentence in err.splitlines()[0]
+
+
+def test_a_query_that_takes_too_much_is_told(run: Run) -> None:
+    Path("rooms.rq").write_text("PREFIX : <http://ex.org/> SELECT ?t { STREAM :obs [NOW] { ?s :temp ?t } }")
+    code, out, err = run("run", "hot.rq", "rooms.rq", *HOT[2:], "--engine", "embedded", "--memory-per-query", "5kB")
+    assert code == 3
+    assert {line.split()[0] for line in out.splitlines()} == {"rooms"}
+    assert err.splitlines() == [
+        "query hot was stopped at element 0: its state takes more than 5 kB",
+        "3 elements, 3 results, 1 stopped for taking too much, up to 11s",
+    ]
 
 
 def test_a_wrong_query_is_shown_with_its_place_before_spark_starts(run: Run) -> None:

@@ -219,6 +219,22 @@ def run(
             metavar="TIME", rich_help_panel=_GOING_ON, help="Time between micro-batches. By default as fast as it goes."
         ),
     ] = None,
+    memory_per_query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            rich_help_panel=_GOING_ON,
+            help="Stop a query whose state takes more, as 200MB; the others go on. The exit code is then 3.",
+        ),
+    ] = None,
+    time_per_query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=_GOING_ON,
+            help="The same for one that takes more of the processor's time for an element, on average, as 5ms.",
+        ),
+    ] = None,
     engine: Annotated[
         EngineName,
         typer.Option(
@@ -298,6 +314,8 @@ def run(
         until=until,
         start=start,
         analyze=analyze,
+        memory=memory_per_query,
+        time=time_per_query,
         spark=OnSpark(
             master=master,
             checkpoint=checkpoint,

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cqels.cli.running import OnSpark, Run, opened, summary
+from cqels.cli.running import SOME_STOPPED, OnSpark, Run, opened, summary, telling
 from cqels.cli.stopping import Stopping
 from cqels.io import StreamDeclaration, Tally, parse_declaration
 from cqels.model.errors import CqelsError
+from cqels.model.sizes import parse_size
 from cqels.model.time import MILLISECOND, parse_duration
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 TICK = 0.2
 """Seconds between looks at whether to stop."""
 _LOGGERS = ("py4j", "pyspark", "py.warnings")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)i?B?", re.IGNORECASE)
-_SCALES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _CAUSE = re.compile(r"^(?:Caused by: |pyspark\S*: |)((?:\w+\.)*\w*(?:Error|Exception)): (.+)", re.MULTILINE)
 
 
@@ -41,7 +40,7 @@ def execute(run: Run) -> None:
     check_installed()
     asked = run.spark
     settings = _settings(asked)
-    size = None if asked.batch is None else size_of(asked.batch)
+    size = _batch(asked.batch)
     trigger = _trigger(asked.trigger)
     declarations = [parse_declaration(text) for text in run.streams]
     partitions = asked.partitions or asked.instances or min(cores(asked.master), len(run.queries))
@@ -50,6 +49,7 @@ def execute(run: Run) -> None:
         pipeline, metrics = None, None
         with Stopping(java.kill) as stopping, ExitStack() as stack:
             metrics, status = _measures(asked, stack)
+            stack.enter_context(telling(status.above(sys.stderr)))
             status.show("starting Spark …")
             sink = _sink(run, status, stack)
             rejects = _rejects(run, status)
@@ -61,7 +61,7 @@ def execute(run: Run) -> None:
                 with run.placing():
                     pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger)
                 attend(pipeline, stopping)
-        _tell_end(run, metrics, stopping, nothing=pipeline is not None and pipeline.query is None)
+        _tell_end(run, metrics, stopping, pipeline)
 
 
 def check_installed() -> None:
@@ -94,19 +94,6 @@ def cores(master: str | None) -> int:
     if found is None:
         return sys.maxsize
     return int(found[1] or 1) if found[1] != "*" else os.cpu_count() or 1
-
-
-def size_of(text: str) -> int:
-    """The bytes of `32MB`.
-
-    >>> size_of("32MB"), size_of("1.5k"), size_of("700")
-    (33554432, 1536, 700)
-    """
-    found = _SIZE.fullmatch(text.strip())
-    size = 0 if found is None else int(float(found[1]) * _SCALES[found[2].lower()])
-    if size < 1:
-        raise CqelsError(f"--batch: '{text}' is not a size", hint="write for example 32MB or 500kB")
-    return size
 
 
 # ---------------------------------------------------------------- Java
@@ -213,6 +200,13 @@ def _trigger(text: str | None) -> str:
     return f"{length // MILLISECOND} milliseconds"
 
 
+def _batch(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise CqelsError(f"--batch: {error}") from None
+
+
 def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int | None) -> App:
     """The application; all is checked that can be without Java."""
     from cqels.io.read import check_files
@@ -241,7 +235,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
             check_files(each, list(files_there(each, may_be_none=follow)))
     with run.placing():
         for query, _ in run.queries:
-            app.add(query)
+            app.add(query, memory=run.memory, time=run.time)
     return app
 
 
@@ -281,12 +275,15 @@ def _rejects(run: Run, status: Status) -> Any:
     return Rejects(run.rejects, stream=status.above(sys.stderr), passing=run.spark.checkpoint is None)
 
 
-def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, *, nothing: bool) -> None:
+def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, pipeline: Pipeline | None) -> None:
     totals = metrics.totals
-    summary(Tally(totals.elements, totals.rejected, totals.late, totals.results, totals.time))
-    if nothing:
+    stopped = 0 if pipeline is None else len(pipeline.stopped)
+    summary(Tally(totals.elements, totals.rejected, totals.late, totals.results, totals.time, stopped))
+    if pipeline is not None and pipeline.query is None:
         sys.stderr.write("the checkpoint is of a run that has come to its end: there is nothing left to do\n")
     if not stopping.asked:
+        if stopped:
+            raise typer.Exit(SOME_STOPPED)
         return
     if run.spark.checkpoint is None:
         sys.stderr.write("stopped; with --checkpoint DIR the next run would go on from here\n")

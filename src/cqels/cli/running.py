@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+import typer
 from pyoxigraph import NamedNode
 
 from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
@@ -17,6 +19,8 @@ from cqels.model.time import format_time, parse_time
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
+SOME_STOPPED = 3
+"""The exit code of a run in which a query took more than its budget and was stopped."""
 SHOWN_REJECTS = 5
 """How many rejected elements are shown on the terminal one by one; all of them are counted."""
 
@@ -61,6 +65,9 @@ class Run:
     until: str | None
     start: str
     analyze: bool
+    memory: str | None = None
+    time: str | None = None
+    """The budget of each query."""
     spark: OnSpark = OnSpark()
 
     def execute(self) -> None:
@@ -82,7 +89,11 @@ class Run:
         """In this process."""
         engine = "embedded" if self.engine == "spark" else self.engine
         replay = _replay(engine)
-        options = {}
+        options: dict[str, Any] = {}
+        if self.memory is not None or self.time is not None:
+            if engine == "reference":
+                raise CqelsError("the reference has no budgets for queries", hint="leave out --engine reference")
+            options |= {"memory": self.memory, "time": self.time}
         if self.analyze:
             if engine == "reference":
                 raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
@@ -93,6 +104,7 @@ class Run:
             reject = stack.enter_context(_reject_sink(self.rejects))
             writers = self._writers(stack)
             tally = stack.enter_context(_status(self.out is not None))
+            stack.enter_context(telling(sys.stderr))
             with self.placing():
                 for query, result in replay(
                     [query for query, _ in self.queries],
@@ -107,6 +119,8 @@ class Run:
                 ):
                     writers[id(query)](result)
         summary(tally)
+        if tally.stopped:
+            raise typer.Exit(SOME_STOPPED)
 
     # ------------------------------------------------------------ what was asked for
 
@@ -223,6 +237,17 @@ def opened(path: str | Path | None, otherwise: TextIO) -> Iterator[TextIO]:
 
 
 @contextmanager
+def telling(stream: TextIO) -> Iterator[None]:
+    """Write what there is to say of queries while they run."""
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("cqels").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("cqels").removeHandler(handler)
+
+
+@contextmanager
 def _reject_sink(path: Path | None) -> Iterator[Callable[[Rejected], None]]:
     shown = 0
 
@@ -268,7 +293,8 @@ def summary(tally: Tally) -> None:
 
 def _words(tally: Tally) -> str:
     words = [f"{tally.elements:,} elements", f"{tally.results:,} results"]
-    words += [f"{count:,} {what}" for count, what in ((tally.rejected, "rejected"), (tally.late, "late")) if count]
+    counts = ((tally.rejected, "rejected"), (tally.late, "late"), (tally.stopped, "stopped for taking too much"))
+    words += [f"{count:,} {what}" for count, what in counts if count]
     if tally.time is not None:
         words.append(f"up to {format_time(tally.time)}")
     return ", ".join(words)

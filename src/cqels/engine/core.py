@@ -14,6 +14,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Batch, Words
+from cqels.engine.budgets import Budget, Guard, Stop, counting, run_guarded, within
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.sharing import Share
@@ -29,8 +30,8 @@ from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import FIRST, FREE, ROOTS, Arena, give
-from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, WIDTH, clear
+from cqels.kernels.memory import FIRST, HEAP, HEAP_WORDS, ROOTS, Arena, give
+from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.collection import without_collection
@@ -77,6 +78,10 @@ class Running:
     """That whose pipeline this is: it stands for all its members."""
     member: Share | None = None
     """That whose pipeline it has a part in, instead of one of its own."""
+    guard: Guard | None = None
+    """What it has taken of its budget, if it has one."""
+    stopped: Stop | None = None
+    """Its end, if it took more: it has no pipeline any more."""
 
     ready: list[Result] = field(default_factory=list)
 
@@ -152,6 +157,12 @@ class Core:
         self.shares: list[Share] = []
         self._open: dict[str, Running | Share] = {}
         """What a query that is registered now may share a pipeline with, by what they have in common."""
+        self.judging = True
+        """Queries that take more than their budgets are stopped; False while what was done before is done again."""
+        self.stops: dict[str, Stop] = {}
+        """The ends that queries had when it was done before, by their names."""
+        self.ended: list[Running] = []
+        """Queries that were stopped, which nobody has been told of yet."""
         self.released = 0
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
@@ -175,33 +186,49 @@ class Core:
             self.streams[iri] = self.gone.pop(iri, len(self.streams) + len(self.gone))
         return self.streams[iri]
 
-    def register(self, query: Query, name: str) -> Running:
-        """Add a query. It sees the elements that come from now on."""
+    def register(self, query: Query, name: str, budget: Budget | None = None) -> Running:
+        """Add a query. It sees the elements that come from now on. One with a budget has a pipeline of its own."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
         for each in self.makers.values():
             each.make()  # what has been made so far is not for this query
-        running = self._shared(query, name) if self.share and output is None else None
+        running = self._shared(query, name) if self.share and output is None and budget is None else None
         if running is None:
-            running = self._alone(query, name)
+            running = self._alone(query, name, budget)
         if output is not None:
             running.output = self.add_stream(output)
             self.makers[output] = running
         self.running.append(running)
         return running
 
-    def _alone(self, query: Query, name: str) -> Running:
+    def _alone(self, query: Query, name: str, budget: Budget | None = None) -> Running:
         """A query with a pipeline of its own."""
-        running = self.compiled(query, name, dict(self.streams))
+        if budget is None:
+            running = self.compiled(query, name, dict(self.streams))
+        else:
+            guard = Guard(budget, self.arena.take(HEAP_WORDS))
+            try:
+                with counting(self, guard):
+                    running = self.compiled(query, name, dict(self.streams))
+            except BaseException:
+                self.arena.dissolve(guard.heap)
+                raise
+            running.guard = guard
         self._begin(running)
         return running
+
+    def _refresh(self, running: Running) -> bool:
+        """Bring the tables of a query up to date: has one changed?"""
+        moved: list[bool] = []
+        with within(self, running):
+            moved += [self._tables.refresh(running, table) for table in running.pipeline.tables]
+        return any(moved)
 
     def _begin(self, running: Running) -> None:
         """Let a new pipeline know what time it is, and what the dataset says."""
         if self.last is not None:
             self.arena.words[running.pipeline.place + machine.LAST] = self.last
-        for table in running.pipeline.tables:
-            self._tables.refresh(running, table)
+        self._refresh(running)
 
     def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
         """A query in the arena, as one that was registered when there were these streams."""
@@ -240,6 +267,7 @@ class Core:
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""
         self.running.remove(running)
+        self.stops.pop(running.name, None)
         if running.output is not None:
             del self.makers[running.name]
             self.gone[running.name] = self.streams.pop(running.name)
@@ -250,18 +278,29 @@ class Core:
                 return
             self.shares.remove(share)
         self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
-        self._give_back()
+        if running.guard is None:
+            self._give_back()
+        else:
+            self.let_go(running)
 
     def _give_back(self) -> None:
         """Give the memory and the functions back that no pipeline uses."""
         self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
         give_back(self.arena, self.dictionary, self._roots())
 
+    def let_go(self, running: Running) -> None:
+        """Give the memory and the functions of a query back that has a heap."""
+        if running.guard is not None and running.stopped is None:
+            running.functions = []
+            self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
+            self.arena.dissolve(running.guard.heap)
+
     def _roots(self) -> list[int]:
         """The places that all memory in use is reached from."""
-        fixed = [int(word) for word in self.arena.words[ROOTS:FREE]]
+        fixed = [int(word) for word in self.arena.words[ROOTS:HEAP]]
         pipelines = [place for each in self.pipelines for place in places_of(each.pipeline)]
-        return [*fixed, self.block[0], *pipelines]
+        heaps = [each.guard.heap for each in self.pipelines if each.guard is not None]
+        return [*fixed, self.block[0], *heaps, *pipelines]
 
     # ------------------------------------------------------------ queries that share a pipeline
 
@@ -269,7 +308,7 @@ class Core:
     def pipelines(self) -> list[Running]:
         """What there is to run."""
         made = (each.made.running for each in self.shares if each.made is not None)
-        return [*(each for each in self.running if each.member is None), *made]
+        return [*(each for each in self.running if each.member is None and each.stopped is None), *made]
 
     def _shared(self, query: Query, name: str) -> Running | None:
         """A query that will have a pipeline with others, or that others may have one with later; None for neither.
@@ -377,9 +416,10 @@ class Core:
         if not len(batch):
             return
         self.settle()
-        made = {each.output for each in self.makers.values()}
+        makers = [each for each in self.makers.values() if each.stopped is None]
+        made = {each.output for each in makers}
         linked, alone = [], self.pipelines
-        if any(self.readers(each) for each in self.makers.values()):
+        if any(self.readers(each) for each in makers):
             linked = [each for each in alone if each.output is not None or each.streams & made]
             alone = [each for each in alone if each not in linked]
         for part, numbers, readers in self._parted(batch, alone):
@@ -428,8 +468,9 @@ class Core:
             read = running.graphs
             if not (read & graphs or (ANY in read and graphs - {None})):
                 continue
-            for table in running.pipeline.tables:
-                self._tables.refresh(running, table)
+            self._refresh(running)
+            if running.stopped is not None:
+                continue
             if running.pipeline.recomputed:
                 self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
@@ -441,8 +482,7 @@ class Core:
     def refresh(self) -> None:
         """Bring all tables up to date with a dataset that may have changed unseen."""
         for running in self.pipelines:
-            moved = [self._tables.refresh(running, table) for table in running.pipeline.tables]
-            if any(moved):
+            if self._refresh(running):
                 if running.pipeline.recomputed:
                     self._recomputation.changed(running.pipeline)
                 self.arena.words[running.pipeline.place + machine.PENDING] = 1
@@ -509,6 +549,8 @@ class Core:
             self._deliver(linked, made)
 
     def _slides(self, running: Running) -> list[int]:
+        if running.stopped is not None:
+            return []
         words, place = self.arena.words, running.pipeline.place
         at = int(words[place + machine.SLIDES_AT])
         return [int(words[at + 2 * number]) for number in range(int(words[place + machine.SLIDES]))]
@@ -541,8 +583,15 @@ class Core:
         return place
 
     def _run(self, running: Running, block: int) -> None:
+        if running.guard is None:
+            self.arena.words[running.pipeline.place + machine.NEXT] = 0
+            self.work(running, block)
+        else:
+            run_guarded(self, running, block)
+
+    def work(self, running: Running, block: int, most: int | None = None) -> None:
+        """Go on with a block; of what that sends, only the results of so many ticks count."""
         words, pipeline = self.arena.words, running.pipeline
-        words[pipeline.place + machine.NEXT] = 0
         while (status := machine.run(self.arena.base, pipeline.place, block, self._steps.address)) != DONE:
             if status == FULL:
                 raise MemoryError("the arena is full")
@@ -559,11 +608,21 @@ class Core:
                 self.calls.answer(int(words[pipeline.selects[number].place + PROGRAM]))
             else:  # an operator that orders
                 tell(self.dictionary, pipeline.terms)
-        queue = int(words[pipeline.place + machine.RESULTS])
+        self.gather(running, most)
+
+    def gather(self, running: Running, most: int | None = None) -> None:
+        """Take what a pipeline has sent, at its first so many ticks or at all of them."""
+        words = self.arena.words
+        queue = int(words[running.pipeline.place + machine.RESULTS])
         if count := int(words[queue + COUNT]):
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
             rows = words[data : data + count * width].reshape(count, width).copy()
             clear(self.arena.base, queue)
+            if most is not None:
+                later = np.flatnonzero(rows[:, NUMBER] > most)
+                rows = rows[: later[0]] if len(later) else rows  # what is behind may have no number yet
+            if not len(rows):
+                return
             if running.share is None:
                 running.raw.append(rows)
             else:
@@ -584,7 +643,8 @@ class Core:
             if running.pipeline.terms:
                 from cqels.kernels.sorting import forget_lore
 
-                forget_lore(base, running.pipeline.terms)
+                with within(self, running):
+                    forget_lore(base, running.pipeline.terms)
         if not dictionary_kernels.clear_marks(base, place):
             raise MemoryError("the arena is full")
         own = [

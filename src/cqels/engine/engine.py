@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from time import time_ns
@@ -14,6 +16,7 @@ import numpy as np
 from pyoxigraph import NamedNode
 
 from cqels.engine.batch import Batch, Words
+from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Clock
 from cqels.engine.core import Core, Running, sources_of
 from cqels.engine.intake import Data, Intake, Time
@@ -47,14 +50,16 @@ class Engine:
         memory: str | os.PathLike[str] | None = None,
         size: int | None = None,
         reject: Callable[[Rejected], None] | None = None,
+        stopped: Callable[[StandingQuery], None] | None = None,
         now: Callable[[], int] = time_ns,
         share: bool = True,
     ) -> None:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
         Boundaries of sliding windows are counted from `start`.  `size` limits the engine's memory, in bytes.  `reject`
-        is called with what is late; `late` counts it.  Queries that differ in constants and widths of windows alone
-        share their windows and joins, unless `share` is False: results are the same.
+        is called with what is late; `late` counts it.  `stopped` is called with a query that was stopped because it
+        took more than its budget; if nothing is, the log has a warning.  Queries that differ in constants and widths of
+        windows alone share their windows and joins, unless `share` is False: results are the same.
         """
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
         arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
@@ -65,6 +70,7 @@ class Engine:
         self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
         self.intake = Intake(self._core.terms)
         self._reject = reject
+        self._stopped = stopped or _warn
         self._queries: dict[str, StandingQuery] = {}
         self.listening: dict[StandingQuery, None] = {}
         """The queries whose results are given to a function, in the order in which they were."""
@@ -161,13 +167,19 @@ class Engine:
         policy: str | None = None,
         dialect: str | None = None,
         callback: Callable[..., None] | None = None,
+        memory: int | str | None = None,
+        time: int | str | None = None,
         declare: bool = True,
     ) -> StandingQuery:
         """Add a query: its text, or the path of a file with it. It sees what arrives from now on.
 
+        It is stopped, and the others go on, if its state takes more `memory` than this, as in `200MB`, or if an element
+        takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.
+
         With a `callback` results are given to it as they come, one by one, instead of being kept.  Streams that the
         query names and that are not there are declared, unless `declare` is False: then that is an error.
         """
+        budget = Budget.of(memory, time)
         planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         chosen = planned.name or self._unused_name()
         try:
@@ -175,7 +187,7 @@ class Engine:
                 raise QueryError(
                     f"there is a query {chosen} already", hint="drop it first, or register the query under another name"
                 )
-            running = self._registered(planned, chosen, declare=declare)
+            running = self._registered(planned, chosen, budget, declare=declare)
         except QueryError as error:
             error.query = planned
             if text is not None:
@@ -183,18 +195,19 @@ class Engine:
             raise
         standing = self._queries[chosen] = StandingQuery(self, running)
         standing.on_result(callback)
+        self._tell_stopped()
         return standing
 
     def _unused_name(self) -> str:
         self._count += 1
         return next(name for number in count(self._count) if (name := f"query-{number}") not in self._queries)
 
-    def _registered(self, planned: Query, name: str, *, declare: bool) -> Running:
+    def _registered(self, planned: Query, name: str, budget: Budget | None, *, declare: bool) -> Running:
         for source in sources_of(planned) if declare else ():
             named = source.stream
             if isinstance(named, NamedNode) and named.value not in self._core.streams and named.value != name:
                 self.declare(StreamSettings(named.value))
-        running = self._core.register(planned, name)
+        running = self._core.register(planned, name, budget)
         if running.output is not None and running.output == len(self._clock):
             self._clock.add(StreamSettings(name))
         return running
@@ -310,6 +323,13 @@ class Engine:
     def _tell(self) -> None:
         for standing in tuple(self.listening):
             standing.tell()
+        self._tell_stopped()
+
+    def _tell_stopped(self) -> None:
+        if self._core.ended:
+            ended, self._core.ended = self._core.ended, []
+            for running in ended:
+                self._stopped(self._queries[running.name])
 
     # ------------------------------------------------------------ state
 
@@ -325,6 +345,7 @@ class Engine:
     def restore(self, data: bytes | str | os.PathLike[str]) -> None:
         """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
         self._state.read(data if isinstance(data, bytes) else Path(data).read_bytes())
+        self._tell_stopped()
 
     def keep(self) -> None:
         """Have all that the queries know in the engine's memory, for another process to `attach` it."""
@@ -333,6 +354,10 @@ class Engine:
     def attach(self, memory: str | os.PathLike[str]) -> None:
         """Go on in the memory of an engine that was kept: with the same queries, and the same dataset."""
         self._state.attach(Path(memory))
+
+    def obeying(self, stops: Mapping[str, Stop]) -> AbstractContextManager[None]:
+        """Do again what was done before, while time passed otherwise: queries are stopped where they were then."""
+        return obeying(self._core, stops)
 
     @property
     def aside(self) -> Aside:
@@ -367,6 +392,10 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _warn(query: StandingQuery) -> None:
+    logging.getLogger("cqels").warning("%s", query.stopped)
 
 
 def _emptied(path: Path) -> Path:

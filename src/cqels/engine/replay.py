@@ -28,13 +28,15 @@ def replay(
     reject: Callable[[Rejected], None] = lambda rejected: None,
     strict: bool = False,
     tally: Tally | None = None,
+    memory: int | str | None = None,
+    time: int | str | None = None,
     analysed: Callable[[str], object] | None = None,
 ) -> Iterator[tuple[Query, Result]]:
     """Send the streams' elements through the queries in the order of time; results as they come.
 
     `until` is the time of a last heartbeat, which closes the windows that end before it.  With `strict` the first
-    rejected element ends the run.  With no streams there is one tick, at `start`.  `analysed` is called at the end
-    with the plan of each query and what it did.
+    rejected element ends the run.  With no streams there is one tick, at `start`.  `memory` and `time` are the budget
+    of each query.  `analysed` is called at the end with the plan of each query and what it did.
     """
     declared = tuple(declarations)
     tally = tally or Tally()
@@ -44,13 +46,14 @@ def replay(
             engine.declare(StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival"))
         running: list[tuple[Query, StandingQuery]] = []
         for query in queries:
-            running.append((query, engine.register(query, declare=False)))
+            running.append((query, engine.register(query, memory=memory, time=time, declare=False)))
 
         order = InTime(len(running))
 
         def taken(*, last: bool = False) -> Iterator[tuple[Query, Result]]:
             rejects.check()
-            due = order.add([standing.take() for _, standing in running])
+            due = order.add([standing.running.take() for _, standing in running])
+            tally.stopped = sum(standing.stopped is not None for _, standing in running)
             for number, result in chain(due, order.rest() if last else ()):
                 tally.results += 1
                 yield running[number][0], result

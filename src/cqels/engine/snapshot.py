@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cqels.engine.batch import Batch, Words
+from cqels.engine.budgets import Stop, restored
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core, Running
 from cqels.engine.sharing import Share
@@ -104,7 +105,11 @@ class State:
         executed = [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
         for state in page["queries"]:
             running = by_name[state["name"]]
-            if running.member is None:
+            running.guard = restored(running.guard, state["budget"])
+            running.stopped = None if state["stopped"] is None else Stop(*state["stopped"])
+            if running.stopped is not None:
+                running.functions = []
+            elif running.member is None:
                 executed.append((running, state))
             running.streams, running.output = frozenset(state["streams"]), state["output"]
             running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
@@ -143,6 +148,8 @@ class State:
                     "query": running.fingerprint,
                     "streams": sorted(running.streams),
                     "output": running.output,
+                    "budget": None if running.guard is None else running.guard.state(),
+                    "stopped": None if running.stopped is None else [running.stopped.reason, running.stopped.ticks],
                     "ready": [_result(each) for each in running.ready],
                     "sent": [rows.tolist() for rows in running.raw],
                     "answers": running.answers.state(core.terms),
@@ -255,7 +262,8 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
         running = by_name[state["name"]]
         if running in shared:
             continue
-        if running.member is not None or running.pipeline.streams != tuple(state["known"]):
+        gone = running.member is not None or running.stopped is not None
+        if gone or running.pipeline.streams != tuple(state["known"]):
             core.recompile(running, _numbered(state["known"]))
 
 

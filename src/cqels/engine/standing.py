@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cqels.engine.core import Running
 from cqels.io import Result
+from cqels.model.errors import QueryStopped
 from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
@@ -42,13 +45,25 @@ class StandingQuery:
         """The columns of a result, in order."""
         return self.running.query.variables
 
+    @property
+    def stopped(self) -> str | None:
+        """Why the query was stopped, if it took more than its budget."""
+        return None if self.running.stopped is None else self.running.stopped.reason
+
     def take(self) -> list[Result]:
-        """What has been sent and not yet taken."""
-        return self.running.take()
+        """What has been sent and not yet taken; QueryStopped if that is nothing, and nothing will come any more."""
+        taken = self.running.take()
+        self._check(len(taken))
+        return taken
 
     def results(self) -> Iterator[Result]:
-        """What has been sent and not yet taken, one by one."""
-        yield from self.take()
+        """What has been sent and not yet taken, one by one; then QueryStopped, if nothing will come any more."""
+        yield from self.running.take()
+        self._check()
+
+    def _check(self, taken: int = 0) -> None:
+        if self.stopped is not None and not taken:
+            raise QueryStopped(self.stopped, hint="register it again with a larger budget, or with smaller windows")
 
     def on_result(self, callback: Callable[[Result], None] | None) -> None:
         """Give each result to a function as it comes, instead of keeping it; None keeps them again."""
@@ -60,7 +75,7 @@ class StandingQuery:
 
     def tell(self) -> None:
         if self._callback is not None:
-            for result in self.take():
+            for result in self.running.take():
                 self._callback(result)
 
     def drop(self) -> None:
@@ -72,14 +87,20 @@ class StandingQuery:
 
         Where other queries share it, that is the plan of all of them, and the text says who they are.
         """
-        from cqels.engine.analysis import analysed
         from cqels.plan.explain import explain
+
+        if self.stopped is not None:
+            text = explain(replace(self.query, plan=self.running.plan), format, rewritten=False)
+            return text if format != "text" else f"{self.stopped}\n{text}"
+        from cqels.engine.analysis import analysed
 
         share = self.running.member
         if share is not None and share.made is None:  # it is known what will run when something happens
             text = explain(share.general.query, format)
         else:
-            text = analysed(self._engine.arena, self.running.pipeline, self.running.plan, format)
+            arena, guard = self._engine.arena, self.running.guard
+            with nullcontext() if guard is None else arena.heap(guard.heap):
+                text = analysed(arena, self.running.pipeline, self.running.plan, format)
         return text if share is None or format != "text" else f"{share.told(self.running)}\n{text}"
 
     # ------------------------------------------------------------ tables
@@ -92,7 +113,9 @@ class StandingQuery:
         """
         from cqels.engine.columns import table_taken
 
-        return table_taken(self.running)
+        table = table_taken(self.running)
+        self._check(table.num_rows)
+        return table
 
     def terms(self) -> pyarrow.RecordBatch:
         """What has been sent and not yet taken as Arrow columns of N-Triples texts, the fastest way to take it.
@@ -102,7 +125,9 @@ class StandingQuery:
         """
         from cqels.engine.columns import terms_of
 
-        return terms_of(self.running)
+        columns = terms_of(self.running)
+        self._check(columns.num_rows)
+        return columns
 
     def pandas(self) -> pandas.DataFrame:
         """`arrow()` for pandas."""

@@ -18,6 +18,8 @@ class Tally:
     late: int = 0
     results: int = 0
     time: int | None = None
+    stopped: int = 0
+    """Queries that took more than their budgets."""
     watch: Callable[[Tally], None] = field(default=lambda tally: None, repr=False)
 
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.literal_registers import UNKNOWN, text_register
-from cqels.kernels.memory import copy, fetch, give, load, store, take
+from cqels.kernels.memory import copy, fetch, give_shared, load, store, take_shared
 from cqels.kernels.text import copy_text, hash_text, low_zeros, same_text
 from cqels.model.ids import Tag
 
@@ -61,10 +61,10 @@ _TEXT_TAG = int(Tag.TEXT)
 @kernel
 def make_dictionary(base, entries, piece):
     """A new dictionary with room for some entries (a power of two) and some words of text: its place, 0 if full."""
-    dictionary = take(base, DICTIONARY_WORDS)
-    place = take(base, entries * ENTRY_WORDS)
-    table = take(base, 2 * entries)
-    scratch = take(base, LONGEST)
+    dictionary = take_shared(base, DICTIONARY_WORDS)
+    place = take_shared(base, entries * ENTRY_WORDS)
+    table = take_shared(base, 2 * entries)
+    scratch = take_shared(base, LONGEST)
     if dictionary == 0 or place == 0 or table == 0 or scratch == 0:
         return 0
     store(base, dictionary + END, 1)
@@ -321,10 +321,10 @@ def _fill_table(base, dictionary):
 @kernel
 def _grow_table(base, dictionary):
     slots = load(base, dictionary + SLOTS)
-    table = take(base, 2 * slots)
+    table = take_shared(base, 2 * slots)
     if table == 0:
         return False
-    give(base, load(base, dictionary + TABLE), slots)
+    give_shared(base, load(base, dictionary + TABLE), slots)
     store(base, dictionary + TABLE, table)
     store(base, dictionary + SLOTS, 2 * slots)
     _fill_table(base, dictionary)
@@ -334,12 +334,12 @@ def _grow_table(base, dictionary):
 @kernel
 def _grow_entries(base, dictionary):
     room = load(base, dictionary + ENTRY_ROOM)
-    entries = take(base, 2 * room * ENTRY_WORDS)
+    entries = take_shared(base, 2 * room * ENTRY_WORDS)
     if entries == 0:
         return False
     old = load(base, dictionary + ENTRIES)
     copy(base, old, entries, room * ENTRY_WORDS)
-    give(base, old, room * ENTRY_WORDS)
+    give_shared(base, old, room * ENTRY_WORDS)
     store(base, dictionary + ENTRIES, entries)
     store(base, dictionary + ENTRY_ROOM, 2 * room)
     return True
@@ -352,7 +352,7 @@ def _grow_entries(base, dictionary):
 def _take_text(base, dictionary, words):
     """Room for a text, or 0 if the arena is full."""
     if words > LONGEST:
-        return take(base, words)
+        return take_shared(base, words)
     place = load(base, dictionary + FREE_TEXT + words)
     if place != 0:
         store(base, dictionary + FREE_TEXT + words, load(base, place))
@@ -360,7 +360,7 @@ def _take_text(base, dictionary, words):
     left = load(base, dictionary + PIECE_LEFT)
     if left < words:
         size = load(base, dictionary + PIECE_WORDS)
-        piece = take(base, size)
+        piece = take_shared(base, size)
         if piece == 0:
             return 0
         if left > 0:
@@ -376,7 +376,7 @@ def _take_text(base, dictionary, words):
 @kernel
 def _give_text(base, dictionary, place, words):
     if words > LONGEST:
-        give(base, place, words)
+        give_shared(base, place, words)
         return
     store(base, place, load(base, dictionary + FREE_TEXT + words))
     store(base, dictionary + FREE_TEXT + words, place)
@@ -463,11 +463,11 @@ def clear_marks(base, dictionary):
     """Begin to mark: no entry is marked; False if the arena is full. No term may be added until `sweep` is done."""
     words = (load(base, dictionary + END) >> 6) + 1
     if load(base, dictionary + MARK_WORDS) < words:
-        marks = take(base, words)
+        marks = take_shared(base, words)
         if marks == 0:
             return False
         if load(base, dictionary + MARKS) != 0:
-            give(base, load(base, dictionary + MARKS), load(base, dictionary + MARK_WORDS))
+            give_shared(base, load(base, dictionary + MARKS), load(base, dictionary + MARK_WORDS))
         store(base, dictionary + MARKS, marks)
         store(base, dictionary + MARK_WORDS, words)
         return True

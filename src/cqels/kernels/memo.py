@@ -14,7 +14,7 @@ must be emptied (`forget`) before entries are released.
 from __future__ import annotations
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.memory import copy, give_shared, load, store, take_shared
 
 COUNT, TABLE, SLOTS, POOL, USED, ROOM, LIMIT = range(7)
 MEMO_WORDS = 8
@@ -26,10 +26,10 @@ _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 @kernel
 def make_memo(base, limit):
     """A new, empty memo whose pool has at most so many words (at least 512): its place, or 0 if the arena is full."""
-    memo = take(base, MEMO_WORDS)
+    memo = take_shared(base, MEMO_WORDS)
     if memo == 0:
         return 0
-    table, pool = take(base, _FIRST_SLOTS), take(base, _FIRST_ROOM)
+    table, pool = take_shared(base, _FIRST_SLOTS), take_shared(base, _FIRST_ROOM)
     if table == 0 or pool == 0:
         return 0
     store(base, memo + TABLE, table)
@@ -114,12 +114,12 @@ def remember(base, memo, request):
 
 @kernel
 def _grow_pool(base, memo, room):
-    pool = take(base, room)
+    pool = take_shared(base, room)
     if pool == 0:
         return False
     old = load(base, memo + POOL)
     copy(base, old, pool, load(base, memo + USED))
-    give(base, old, load(base, memo + ROOM))
+    give_shared(base, old, load(base, memo + ROOM))
     store(base, memo + POOL, pool)
     store(base, memo + ROOM, room)
     return True
@@ -128,7 +128,7 @@ def _grow_pool(base, memo, room):
 @kernel
 def _grow_table(base, memo):
     slots = load(base, memo + SLOTS)
-    table = take(base, 2 * slots)
+    table = take_shared(base, 2 * slots)
     if table == 0:
         return False
     old, pool = load(base, memo + TABLE), load(base, memo + POOL)
@@ -138,5 +138,5 @@ def _grow_table(base, memo):
         start = load(base, old + slot)
         if start != 0:
             store(base, _slot(base, memo, pool + start), start)
-    give(base, old, slots)
+    give_shared(base, old, slots)
     return True

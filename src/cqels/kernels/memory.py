@@ -13,8 +13,12 @@ and kernels can take memory without asking anyone.
     2      words of the arena
     3      words in use: handed out and not given back
     4      the last page of the ledger of blocks: the page before it, its entries, then place · 64 + power of each
-    5–15   places of the engine's own tables (what they are is up to the engine)
+    5–13   places of the engine's own tables (what they are is up to the engine)
+    14     the heap that is in use, or 0: all that is taken then is given back together (`Arena.heap`)
+    15     words in use above which `take` has nothing more: 0 for no such limit, REACHED once it was met
     16–63  free lists: word 16 + k is the place of a free block of 2^k words, whose first word is the next one, or 0
+
+A heap has free lists and a ledger of its own, which change places with those of the arena while it is in use.
 
 Blocks of 8 words and more begin at the start of a line of the processor's cache.  Large pages are asked for: a random
 read of a large table would else cost a search for its page too.
@@ -26,7 +30,8 @@ import ctypes
 import mmap
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +42,9 @@ from cqels.kernels.jit import kernel
 from cqels.kernels.source import WORD, lowered
 
 MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
-USED, SIZE, HELD, LEDGER, ROOTS, FREE, FIRST = 1, 2, 3, 4, 5, 16, 64
-ROOT_COUNT = FREE - ROOTS
+USED, SIZE, HELD, LEDGER, ROOTS, HEAP, LIMIT, FREE, FIRST = 1, 2, 3, 4, 5, 14, 15, 16, 64
+HEAP_WORDS = FIRST - FREE + 1
+REACHED = 1
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
 TRIM = 1 << 20
@@ -116,13 +122,17 @@ def _pointer(builder, base, place):
 
 @kernel
 def take(base, words):
-    """A block of at least `words` words, all 0: its place, or 0 if the arena is full.
+    """A block of at least `words` words, all 0: its place, or 0 if the arena is full, or at its limit.
 
     Blocks are powers of two; `give` needs the same number of words again.
     """
     power = 1
     while (1 << power) < words:
         power += 1
+    limit = load(base, LIMIT)
+    if limit != 0 and load(base, HELD) + (1 << power) > limit:
+        store(base, LIMIT, REACHED)
+        return 0
     place = load(base, FREE + power)
     if place != 0:
         store(base, FREE + power, load(base, place))
@@ -165,6 +175,46 @@ def give(base, place, words):
     store(base, place, load(base, FREE + power))
     store(base, FREE + power, place)
     store(base, HELD, load(base, HELD) - (1 << power))
+
+
+@kernel
+def take_shared(base, words):
+    """A block as from `take`, for what belongs to no heap: a limit is not for it, and gives way by its size."""
+    limit, held = load(base, LIMIT), load(base, HELD)
+    store(base, LIMIT, 0)
+    _leave(base)
+    place = take(base, words)
+    _leave(base)
+    store(base, LIMIT, limit if limit <= REACHED else limit + load(base, HELD) - held)
+    return place
+
+
+@kernel
+def give_shared(base, place, words):
+    """Hand a block back that belongs to no heap."""
+    limit, held = load(base, LIMIT), load(base, HELD)
+    _leave(base)
+    give(base, place, words)
+    _leave(base)
+    if limit > REACHED:
+        store(base, LIMIT, limit + load(base, HELD) - held)
+
+
+@kernel
+def _leave(base):
+    """Leave the heap that is in use, if there is one; or come back to it."""
+    if load(base, HEAP) != 0:
+        swap(base, load(base, HEAP))
+
+
+@kernel
+def swap(base, heap):
+    """Exchange free lists and ledger with those of a heap."""
+    for word in range(HEAP_WORDS):
+        place = FREE + word if word < FIRST - FREE else LEDGER
+        kept = load(base, heap + word)
+        store(base, heap + word, load(base, place))
+        store(base, place, kept)
 
 
 @kernel
@@ -226,13 +276,13 @@ class Arena:
         return int(self.words[HELD])
 
     def blocks(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
-        """All blocks ever handed out, in their order: places and sizes."""
+        """All blocks ever handed out, in the order of their places, with their sizes; those of the heap in use."""
         pages = []
         page = int(self.words[LEDGER])
         while page:
             pages.append(self.words[page + 2 : page + 2 + int(self.words[page + 1])])
             page = int(self.words[page])
-        entries = np.concatenate(pages[::-1]) if pages else np.zeros(0, np.int64)
+        entries = np.sort(np.concatenate(pages[::-1]), kind="stable") if pages else np.zeros(0, np.int64)
         return entries >> 6, np.int64(1) << (entries & 63)
 
     def free_blocks(self, *, least: int = 1) -> list[tuple[int, int]]:
@@ -250,6 +300,31 @@ class Arena:
         if place == 0:
             raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
         return place
+
+    @contextmanager
+    def heap(self, heap: int) -> Iterator[None]:
+        """Take and give in a heap, a block of HEAP_WORDS that is 0 at first."""
+        swap(self.base, heap)
+        self.words[HEAP] = heap
+        try:
+            yield
+        finally:
+            self.words[HEAP] = 0
+            swap(self.base, heap)
+
+    def dissolve(self, heap: int) -> None:
+        """Give back all that was taken in a heap, and the heap."""
+        with self.heap(heap):
+            places, sizes = self.blocks()
+            free, pages = sum(size for _, size in self.free_blocks()), int(self.words[LEDGER])
+        self.words[HELD] += free
+        for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+            give(self.base, place, size)
+        if last := pages:
+            while self.words[last]:
+                last = int(self.words[last])
+            self.words[last], self.words[LEDGER] = self.words[LEDGER], pages
+        give(self.base, heap, HEAP_WORDS)
 
     def trim(self) -> None:
         """Let the system have the memory of large free blocks, if there is much of it that it does not have yet.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cqels.kernels import dictionary as kernels
-from cqels.kernels.memory import Arena, give
+from cqels.kernels.memory import Arena, give_shared, take_shared
 from cqels.kernels.tokenizer import (
     FOURTH,
     FULL,
@@ -169,8 +169,8 @@ class ArenaDictionary:
         words = self._word(kernels.SCRATCH_WORDS)
         if len(text) > 8 * words:
             larger = 1 << (len(text) // 8).bit_length()
-            scratch = self.arena.take(larger)
-            give(self.arena.base, self._word(kernels.SCRATCH), words)
+            scratch = _taken(int(take_shared(self.arena.base, larger)))
+            give_shared(self.arena.base, self._word(kernels.SCRATCH), words)
             self.arena.words[self.place + kernels.SCRATCH] = scratch
             self.arena.words[self.place + kernels.SCRATCH_WORDS] = larger
         address = self.arena.base + 8 * self._word(kernels.SCRATCH)

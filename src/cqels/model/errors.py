@@ -88,5 +88,9 @@ class QueryError(CqelsError):
     """The planned query, where the error was found after its text was read."""
 
 
+class QueryStopped(CqelsError):
+    """A query that took more than its budget has no more results."""
+
+
 class DataError(CqelsError):
     """Input data that cannot be read."""

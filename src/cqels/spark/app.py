@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from pyoxigraph import NamedNode
 
+from cqels.engine.budgets import Budget
 from cqels.engine.core import fingerprint, sources_of
 from cqels.engine.engine import Engine
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
@@ -107,6 +108,7 @@ class App:
         self._placement, self._changing = placement, changing
         self._streams: dict[str, _Stream] = {}
         self._queries: dict[str, Query] = {}
+        self._budgets: dict[str, Budget] = {}
 
     # ------------------------------------------------------------ what there is
 
@@ -154,8 +156,15 @@ class App:
         emit: str | None = None,
         policy: str | None = None,
         dialect: str | None = None,
+        memory: int | str | None = None,
+        time: int | str | None = None,
     ) -> Query:
-        """Add a query for `run`: its text, or the path of a file with it."""
+        """Add a query for `run`: its text, or the path of a file with it.
+
+        It is stopped, and the others go on, if its state takes more `memory` than this, as in `200MB`, or if an element
+        takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.
+        """
+        budget = Budget.of(memory, time)
         planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         free = (name for number in count(1) if (name := f"query-{number}") not in self._queries)
         named = planned if planned.name else replace(planned, name=next(free))
@@ -170,6 +179,8 @@ class App:
                 error.locate(source)
             raise
         self._queries[named.name] = named
+        if budget is not None:
+            self._budgets[named.name] = budget
         return named
 
     def drop(self, name: str) -> None:
@@ -179,6 +190,7 @@ class App:
             raise CqelsError(f"there is no query {name}", hint=f"the queries are {known}")
         self._checking.drop(name)
         del self._queries[name]
+        self._budgets.pop(name, None)
 
     def register(
         self,
@@ -268,11 +280,13 @@ class App:
                 for number, each in enumerate(self._streams.values())
             ],
             queries={name: fingerprint(query) for name, query in self._queries.items()},
+            budgets=self._manifest_budgets(),
         )
         if before is not None:
             checkpoint.check(before, now)
             now.ended, now.origins, now.again = before.ended, before.origins, before.again
             now.finished = before.finished and before.queries == now.queries
+            now.stopped = before.stopped
             now.queries = before.queries | now.queries
         ordered = [self._queries[name] for name in now.queries]
         now.placed = self.placed(ordered, now.instances, before)
@@ -331,6 +345,8 @@ class App:
             keys=[*before.keys],
             origins=dict(before.origins),
             again=before.again | again,
+            budgets=self._manifest_budgets(),
+            stopped={name: reason for name, reason in before.stopped.items() if name not in dropped},
         )
         moving = Moving(self._spark, checkpoint, before, now, program, self._partitions())
         moving.move(self.queries, move, loads)
@@ -341,9 +357,18 @@ class App:
         now.placed = {name: opened.get(at, at) for name, at in places.items()}
         return now
 
-    def restore(self, queries: Sequence[Query]) -> None:
+    def _manifest_budgets(self) -> dict[str, dict[str, int | None]]:
+        return {name: asdict(budget) for name, budget in self._budgets.items()}
+
+    @property
+    def budgets(self) -> dict[str, Budget]:
+        """Of the queries that have one."""
+        return dict(self._budgets)
+
+    def restore(self, queries: Sequence[Query], budgets: Mapping[str, Budget]) -> None:
         """Have these queries and no others."""
         self._queries = {query.name or "": query for query in queries}
+        self._budgets = dict(budgets)
         vars(self).pop("_checking", None)
 
     def _count(self) -> int:
@@ -429,6 +454,7 @@ class App:
             queries,
             [each.settings for each in self._streams.values()],
             again=again,
+            budgets={query.name: self._budgets[query.name] for query in queries if query.name in self._budgets},
             bounded=self._bounded(),
             dataset=dataset,
             start=self._start,

@@ -7,13 +7,15 @@ said.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from cqels.model.errors import CqelsError
+from cqels.model.sizes import format_size
+from cqels.model.time import format_duration
 from cqels.spark.growing import write_durably
 from cqels.spark.instance import Carried, Dataset
 
@@ -41,6 +43,10 @@ class Manifest:
     """How often queries of a name were dropped: one that comes again is another one."""
     origins: dict[str, str] = field(default_factory=dict)
     """Instances that begin with what others knew, and the files in which that is."""
+    budgets: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    """Of the queries that have one: what they keep from their registration on."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """The queries that took more than their budgets, and the reasons."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
@@ -129,7 +135,7 @@ class Checkpoint:
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""
-        faults = [*_changes(before, now), *_missing(before.queries, now.queries)]
+        faults = [*_changes(before, now), *_missing(before.queries, now.queries), *_budgets(before, now)]
         if faults:
             raise CqelsError(
                 f"the checkpoint {self.folder} is of another application: {'; '.join(faults)}",
@@ -153,6 +159,21 @@ def _changes(before: Manifest, now: Manifest) -> list[str]:
     if before.start != now.start:
         faults.append(f"the start was {before.start} and is {now.start}")
     return faults
+
+
+def _budgets(before: Manifest, now: Manifest) -> list[str]:
+    told = {"memory": format_size, "time": format_duration}
+    faults = []
+    for name in before.queries:
+        for word, tell in told.items():
+            then, there = (each.budgets.get(name, {}).get(word) for each in (before, now))
+            if then != there and name in now.queries:
+                faults.append(f"the {word} of query {name} was {_limit(then, tell)} and is {_limit(there, tell)}")
+    return faults
+
+
+def _limit(most: int | None, tell: Callable[[int], str]) -> str:
+    return "not limited" if most is None else tell(most)
 
 
 def _missing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -83,6 +83,7 @@ class Evaluation(StatefulProcessor):
 
         instance = self._instance(place, program, head)
         report = instance.instance.advance(arrivals)
+        arrivals += instance.instance.stops()
         rejected = [row for row in received if row.kind == REJECTED]
         for row in sorted(rejected, key=lambda row: (row.stream, row.position, row.number)):
             yield _row(number, kind=REJECTED, place=row.place, reason=row.reason, text=row.text)
@@ -117,7 +118,11 @@ class Evaluation(StatefulProcessor):
         prints = {name: print for name, (print, _) in now.items()}
         gone = [name for name, print in reversed(there.items()) if print and prints.get(name) != print]
         commands = [json.dumps({"drop": name}) for name in gone]
-        commands += [registration(query, print) for name, (print, query) in now.items() if there.get(name) != print]
+        commands += [
+            registration(query, print, program.budgets.get(name))
+            for name, (print, query) in now.items()
+            if there.get(name) != print
+        ]
         return [Arrival(command=command) for command in commands]
 
     def _running(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +20,8 @@ import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
 
 from cqels.engine.batch import Batch
+from cqels.engine.budgets import Budget, Stop
+from cqels.engine.columns import terms_of
 from cqels.engine.core import fingerprint
 from cqels.engine.engine import Engine
 from cqels.engine.merge import Merge
@@ -112,6 +114,8 @@ class Program:
     until: int | None = None
     origin: Carried | None = None
     """An `Origin` to begin with."""
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    """Of the queries that have one, by their names."""
 
     @staticmethod
     def of(
@@ -148,8 +152,10 @@ class Arrival(NamedTuple):
     """A block of a stream and the sequence of the stream that it belongs to; or, with neither, the stream's end.
 
     Or a command, which has no stream: `{"register": name, "plan": …}`, with a fingerprint if the query is the program's
-    (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams or one `stream`;
-    `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}`: nothing is held back any more.
+    and the `memory` and `time` of its budget (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams
+    or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}` if nothing is
+    held back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query took more than
+    its budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
     """
 
     stream: int = -1
@@ -158,13 +164,14 @@ class Arrival(NamedTuple):
     command: str | None = None
 
 
-def registration(query: Query, print: str = "") -> str:
+def registration(query: Query, print: str = "", budget: Budget | None = None) -> str:
     """The command to register a query, which has a name; the fingerprint is that of one of the program.
 
     It has all of the query: an engine is made again with queries that are no longer there.
     """
     plan = b64encode(compress(pickle.dumps(query))).decode()
-    return json.dumps({"register": query.name, "print": print, "plan": plan})
+    limits = {} if budget is None else asdict(budget)
+    return json.dumps({"register": query.name, "print": print, "plan": plan, **limits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +195,8 @@ class Report:
     """Of the last element that was given to the queries."""
     seconds: float = 0.0
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    """The queries that took more than their budgets, in this micro-batch or before, with the reasons."""
 
 
 class Instance:
@@ -201,7 +210,10 @@ class Instance:
         self.program = program
         self._late: list[Rejected] = []
         store = program.dataset.store()
-        self._engine = Engine(store=store, start=program.start, memory=memory, reject=self._late.append)
+        self._stopped: list[StandingQuery] = []
+        self._engine = Engine(
+            store=store, start=program.start, memory=memory, reject=self._late.append, stopped=self._stopped.append
+        )
         self._merge = Merge(len(program.streams), program.bounded)
         self._engine.hold(lambda: [self._merge.waiting().triples])
         self._finished = False
@@ -223,6 +235,7 @@ class Instance:
                 change(store)
         for command in running.values():
             self._register(command)
+        self._stopped.clear()  # what is restored or attached knows which were
 
     # ------------------------------------------------------------ a micro-batch
 
@@ -238,6 +251,7 @@ class Instance:
                 self._arrive(some, report)
         self._finish()
         report.late = self._engine.late - late
+        report.stopped = {query.name: query.stopped for query in self._engine.queries if query.stopped is not None}
         report.seconds = perf_counter() - began
         return report
 
@@ -249,11 +263,12 @@ class Instance:
             else:
                 blocks.setdefault(each.stream, {}).setdefault(each.place, []).append(each.block)
         counts = np.zeros(len(self.program.streams), np.int64)
+        reading = [query for query in self._engine.queries if query.stopped is None]
         for due in self._merge.flow({stream: self._unpacked(places, report) for stream, places in blocks.items()}):
             self._engine.push_batch(due)
             report.time = int(due.times[-1])
             counts += np.bincount(due.streams, minlength=len(counts))
-        for query in self._engine.queries:
+        for query in reading:
             told = report.queries.setdefault(query.name, {"in": 0, "out": 0})
             told["in"] += int(sum(counts[each] for each in query.running.streams if each < len(counts)))
 
@@ -288,7 +303,8 @@ class Instance:
 
     def _register(self, command: dict[str, Any]) -> None:
         name = command["register"]
-        self._engine.register(pickle.loads(decompress(b64decode(command["plan"]))), declare=False)
+        query = pickle.loads(decompress(b64decode(command["plan"])))
+        self._engine.register(query, declare=False, memory=command.get("memory"), time=command.get("time"))
         self.prints[name] = command["print"]
         self._sent.setdefault(name, 0)
 
@@ -307,12 +323,19 @@ class Instance:
         for query in (*dropped, *self._engine.queries):
             if not query.running.has_sent:
                 continue
-            results = query.terms()
+            results = terms_of(query.running)
             for at in range(0, results.num_rows, MOST_RESULTS):
                 part = results.slice(at, MOST_RESULTS)
                 before = self._sent[query.name]
                 self._sent[query.name] = before + part.num_rows
                 yield Portion(query.name, before, part.num_rows, _written(part))
+
+    def stops(self) -> list[Arrival]:
+        """The queries that were stopped since the last time, as commands to be noted with what has arrived."""
+        ends = [(query.name, query.running.stopped) for query in self._stopped]
+        self._stopped.clear()
+        self.commands += len(ends)
+        return [Arrival(command=json.dumps({"stop": name, **asdict(end)})) for name, end in ends if end is not None]
 
     def late(self) -> list[Rejected]:
         """What was late since the last time."""
@@ -366,11 +389,14 @@ class Instance:
 
     def repeat(self, log: Iterable[tuple[int, Arrival]]) -> None:
         """Go on by what has arrived before, in numbered micro-batches; what that sends has been sent."""
-        for _, arrivals in groupby(log, key=lambda entry: entry[0]):
-            self.advance([arrival for _, arrival in arrivals])
+        for _, entries in groupby(log, key=lambda entry: entry[0]):
+            arrivals = [arrival for _, arrival in entries]
+            with self._engine.obeying(_stops(arrivals)):
+                self.advance(arrivals)
             dropped, self._dropped = self._dropped, []
             for query in (*dropped, *self._engine.queries):
-                self._sent[query.name] += query.terms().num_rows
+                if query.running.has_sent:
+                    self._sent[query.name] += terms_of(query.running).num_rows
         self._late.clear()
 
     def _put_aside(self) -> None:
@@ -383,6 +409,12 @@ class Instance:
         self._finished = aside.note["finished"]
         self._sent = dict(aside.note["sent"])
         self._late.clear()
+
+
+def _stops(arrivals: Iterable[Arrival]) -> dict[str, Stop]:
+    """The ends of queries that were noted in a micro-batch."""
+    commands = (json.loads(each.command) for each in arrivals if each.command is not None)
+    return {each["stop"]: Stop(each["reason"], each["ticks"]) for each in commands if "stop" in each}
 
 
 def _change(command: dict[str, Any]) -> Callable[[Store], object] | None:

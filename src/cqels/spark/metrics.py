@@ -88,6 +88,8 @@ class Totals:
     input_rows_per_second: float | None = None
     processed_rows_per_second: float | None = None
     ended: bool = False
+    stopped: dict[str, str] = field(default_factory=dict)
+    """The queries that took more than their budgets, and the reasons."""
     queries: dict[str, QueryCounts] = field(default_factory=dict)
     latency: Histogram = field(default_factory=Histogram)
 
@@ -240,6 +242,7 @@ class Metrics:
         totals.state_bytes = sum(each["state_bytes"] for each in latest)
         totals.log_bytes = sum(each["log_bytes"] for each in latest)
         totals.ended = bool(latest) and all(each["ended"] for each in latest)
+        totals.stopped |= {name: reason for each in reports for name, reason in each.get("stopped", {}).items()}
         totals.engine_seconds = max((each["seconds"] for each in reports), default=0.0)
         totals.batch_seconds = duration
         totals.latency.add(duration, line["results"])
@@ -263,6 +266,7 @@ class Metrics:
             "engine_seconds": round(totals.engine_seconds, 6),
             "latency": _quantiles(totals.latency),
             "ended": totals.ended,
+            "stopped": dict(totals.stopped),
             "queries": queries,
         }
 
@@ -304,6 +308,8 @@ def status_line(metrics: Metrics) -> str:
         words.append(f"up to {format_time(totals.watermark)}")
     words += [f"{totals.late:,} late", f"{totals.rejected:,} rejected", f"{totals.batch_seconds:.2g} s a batch"]
     words.append(f"state {' '.join(_scaled(totals.state_bytes))}B")
+    if totals.stopped:
+        words.append(f"{len(totals.stopped)} stopped")
     return " · ".join(words)
 
 

@@ -125,5 +125,5 @@ def _cut(instance: Instance, commands: Collection[str], names: Collection[str]) 
 
 
 def _concerns(command: dict[str, Any], names: Collection[str]) -> bool:
-    name = command.get("register", command.get("drop"))
-    return name is None or name in names
+    named = [command[key] for key in ("register", "drop", "stop") if key in command]
+    return all(name in names for name in named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from cqels.spark.sinks import Sink
 
 _OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*--> (.*))?(?:\n\s*= hint: (.*))?")
+_LOG = logging.getLogger("cqels")
 _TICK = 0.2
 """Seconds between looks at whether a pipeline still runs."""
 _LONGEST_COMMIT = 10.0
@@ -89,12 +91,19 @@ class Run:
         """Spark's own; None if there was nothing left to do."""
         return self._query
 
+    @property
+    def stopped(self) -> dict[str, str]:
+        """The queries that were stopped because they took more than their budgets, and the reasons."""
+        return dict(self._manifest.stopped)
+
     def start(self, dataset: Dataset, trigger: str) -> None:
         self._dataset, self._trigger = dataset, trigger
         for sink in self._sinks:
             sink.open(tuple(self._queries.values()), run=self._manifest.id)
         if self._rejects is not None:
             self._rejects.open(run=self._manifest.id)
+        for reason in self._manifest.stopped.values():
+            _LOG.warning("%s", reason)
         if not self._manifest.finished:
             self._checkpoint.tidy()
             self._go()
@@ -133,56 +142,57 @@ class Run:
         add: Iterable[str | os.PathLike[str] | Query] = (),
         drop: Iterable[str] = (),
         move: Mapping[str, int | None] | None = None,
+        memory: int | str | None = None,
+        time: int | str | None = None,
     ) -> list[Query]:
         """Change the queries between two micro-batches: those that were added, with their names.
 
-        One that is added sees what comes from then on; what one that is dropped has sent stays.  One that is moved goes
-        on with all it knows, and loses and repeats nothing: on a new instance, where Spark works off the rows of the
-        one that is named, or where there is least to do.  Queries that read what it makes move with it.
+        One that is added sees what comes from then on, and may have a budget (`App.add`); what one that is dropped has
+        sent stays.  One that is moved goes on with all it knows, and loses and repeats nothing: on a new instance,
+        where Spark works off the rows of the one that is named, or where there is least to do.  Queries that read what
+        it makes move with it.
         """
         with self._changing:
             if self._closed or self._query is None:
                 raise CqelsError("the application does not run", hint="change its queries, then run it")
             if self._manifest.ended:
                 raise CqelsError("all streams have ended: there is nothing left that a query could see")
-            before = self._app.queries
+            before, budgets = self._app.queries, self._app.budgets
             try:
-                return self._change(list(add), list(drop), dict(move or {}), before)
+                dropped = list(drop)
+                for name in dropped:
+                    self._app.drop(name)
+                added = [self._app.add(each, memory=memory, time=time) for each in add]
+                self._app.check_change(self._manifest)
+                self._pause()
             except BaseException:
-                self._app.restore(before)
+                self._app.restore(before, budgets)
                 raise
+            try:
+                self._change(added, dropped, dict(move or {}), before)
+            except BaseException:
+                self._app.restore(before, budgets)
+                raise
+            finally:
+                self._go()
+                self._paused = self._refused = False
+            return added
 
     def _change(
-        self,
-        add: list[str | os.PathLike[str] | Query],
-        drop: list[str],
-        move: dict[str, int | None],
-        before: Sequence[Query],
-    ) -> list[Query]:
-        for name in drop:
-            self._app.drop(name)
-        added = [self._app.add(each) for each in add]
-        self._app.check_change(self._manifest)
-        self._pause()
-        try:
-            manifest = self._app.changed(
-                self._manifest, before, drop, move, self._loads, self._dataset, self._checkpoint
-            )
-            for sink in self._sinks:
-                sink.open(added, run=manifest.id)
-            self._checkpoint.write(manifest)
-            self._queries |= {query.name or "": query for query in added}
-            self._loads = {each: load for each, load in self._loads.items() if each not in manifest.closed}
-            if self.metrics is not None:
-                self.metrics.keep({manifest.keys[each] for each in manifest.placed.values()})
-            self._manifest = manifest
-        except BaseException:
-            self._app.restore(before)
-            raise
-        finally:
-            self._go()
-            self._paused = self._refused = False
-        return added
+        self, added: list[Query], dropped: list[str], move: dict[str, int | None], before: Sequence[Query]
+    ) -> None:
+        """Write down what runs from now on; nothing does meanwhile."""
+        manifest = self._app.changed(
+            self._manifest, before, dropped, move, self._loads, self._dataset, self._checkpoint
+        )
+        for sink in self._sinks:
+            sink.open(added, run=manifest.id)
+        self._checkpoint.write(manifest)
+        self._queries |= {query.name or "": query for query in added}
+        self._loads = {each: load for each, load in self._loads.items() if each not in manifest.closed}
+        if self.metrics is not None:
+            self.metrics.keep({manifest.keys[each] for each in manifest.placed.values()})
+        self._manifest = manifest
 
     def _pause(self) -> None:
         """Wait for the end of the micro-batch that is being worked off; no other begins."""
@@ -299,6 +309,7 @@ class Run:
             self._delivered = batch
         if self.metrics is not None:
             self.metrics.add(batch, reports, monotonic() - began)
+        self._note_stopped(reports)
         self._note(batch, {self._numbers[report["instance"]]: report for report in reports})
 
     def _note(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
@@ -321,6 +332,22 @@ class Run:
     def _numbers(self) -> dict[int, int]:
         """Those of the instances, by the keys of their state."""
         return {key: number for number, key in enumerate(self._manifest.keys)}
+
+    def _note_stopped(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Tell once of each query that took more than its budget; a later run knows it too.
+
+        What counts is what an engine says last: a micro-batch that is repeated may take less time.
+        """
+        manifest, running = self._manifest, {name for report in reports for name in report["queries"]}
+        before = manifest.stopped
+        manifest.stopped = {name: reason for name, reason in before.items() if name not in running}
+        for report in reports:
+            manifest.stopped |= report["stopped"]
+        if manifest.stopped != before:
+            self._checkpoint.write(manifest)
+        for name, reason in manifest.stopped.items():
+            if name not in before:
+                _LOG.warning("%s", reason)
 
 
 def rejected_in(rows: Iterable[Row]) -> list[Rejected]:

@@ -60,6 +60,9 @@ def _families(totals: Totals) -> Iterator[str]:
     yield from _family("cqels_query_elements_total", "counter", told, [("", name, each.read) for name, each in named])
     told = "results of a query"
     yield from _family("cqels_results_total", "counter", told, [("", name, each.sent) for name, each in named])
+    told = "1 if a query was stopped because it took more than its budget"
+    stops = [("", {"query": name}, int(name in totals.stopped)) for name in totals.queries]
+    yield from _family("cqels_query_stopped", "gauge", told, stops)
     told = "time from the evaluation of a micro-batch to the delivery of its results"
     samples = [sample for name, each in named for sample in _summary(name, each.latency)]
     yield from _family("cqels_latency_seconds", "summary", told, samples)

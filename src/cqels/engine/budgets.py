@@ -1,0 +1,257 @@
+"""Budgets: the most memory and time that a query may take. One that takes more is stopped, and the others go on.
+
+Memory is the words of the arena that a query's pipeline holds, counted where they are taken: so a query that grows
+without end within one tick is stopped within it.  They are taken in a heap of its own, and given back together.  Terms
+belong to all queries and are not counted.  Time is that of the processor, for each element of the query's streams, on
+average over a stretch of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cqels.engine.batch import Words
+from cqels.kernels import machine
+from cqels.kernels.memory import LIMIT, REACHED
+from cqels.model.errors import CqelsError
+from cqels.model.sizes import format_size, parse_size
+from cqels.model.time import SECOND, format_duration, format_time, parse_duration
+
+if TYPE_CHECKING:
+    from cqels.engine.core import Core, Running
+
+SLICE = 128
+"""Elements after which a pipeline with a budget is looked at."""
+STRETCH = SECOND // 2
+"""Work of a query after which its time is judged."""
+_UNLIMITED = 1 << 60
+
+
+def now() -> int:
+    """The processor time of this thread."""
+    return thread_time_ns()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that a query may take: bytes of state, and nanoseconds for an element."""
+
+    memory: int | None = None
+    time: int | None = None
+
+    @staticmethod
+    def of(memory: int | str | None, time: int | str | None) -> Budget | None:
+        """What texts such as `200MB` and `5ms` say, None if they say nothing."""
+        if memory is None and time is None:
+            return None
+        try:
+            made = Budget(
+                parse_size(memory) if isinstance(memory, str) else memory,
+                parse_duration(time) if isinstance(time, str) else time,
+            )
+        except ValueError as error:
+            raise CqelsError(f"the budget of a query: {error}") from None
+        if any(each is not None and each <= 0 for each in (made.memory, made.time)):
+            raise CqelsError("the budget of a query: there must be something to spend")
+        return made
+
+
+@dataclass(eq=False)
+class Guard:
+    """What a query has taken of its budget."""
+
+    budget: Budget
+    heap: int
+    """Where its memory is taken."""
+    held: int = 0
+    """Words of the arena."""
+    spent: int = 0
+    """Nanoseconds since its time was judged."""
+    elements: int = 0
+    """Of its streams, since then."""
+    warm: bool = False
+    """Its programs have been loaded here: the stretch in which they were is not judged."""
+
+    def state(self) -> list[int | None]:
+        return [self.budget.memory, self.budget.time, self.heap, self.held, self.spent, self.elements]
+
+    def judged(self, spent: int, elements: int) -> str | None:
+        """Count work. What is wrong with the time that it takes, if a stretch is over; then another one begins."""
+        if self.budget.time is None:
+            return None
+        self.spent, self.elements = self.spent + spent, self.elements + elements
+        if self.spent < STRETCH:
+            return None
+        mean = self.spent // max(self.elements, 1)
+        wrong = self.warm and mean > self.budget.time
+        self.spent, self.elements, self.warm = 0, 0, True
+        if not wrong:
+            return None
+        return f"an element takes it {_short(mean)}, and {format_duration(self.budget.time)} is the most"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of a query: why, and how many of its ticks were complete, whose results stay."""
+
+    reason: str
+    ticks: int
+
+
+class _Exceeded(Exception):
+    """There is no more memory in the budget."""
+
+
+def restored(guard: Guard | None, state: list[Any] | None) -> Guard | None:
+    """A guard as it was when its state was written; what this process knows of it stays."""
+    if state is None:
+        return None
+    memory, time, heap, held, spent, elements = state
+    return Guard(Budget(memory, time), heap, held, spent, elements, guard is not None and guard.warm)
+
+
+# ---------------------------------------------------------------- memory
+
+
+@contextmanager
+def counting(core: Core, guard: Guard, most: int = _UNLIMITED) -> Iterator[None]:
+    """Take what is taken meanwhile in the query's heap, and count it; there are so many words at most."""
+    words, arena = core.arena.words, core.arena
+    words[LIMIT] = arena.held + most - guard.held
+    try:
+        with arena.heap(guard.heap):
+            yield
+    except MemoryError:
+        if words[LIMIT] != REACHED:
+            raise
+    finally:
+        limit, words[LIMIT] = int(words[LIMIT]), 0
+    guard.held = most - (limit - arena.held)
+    if limit == REACHED or guard.held > most:
+        raise _Exceeded
+
+
+@contextmanager
+def within(core: Core, running: Running) -> Iterator[None]:
+    """What is done for a query here counts, and is its last if there is not enough memory in its budget for that."""
+    if running.guard is None:
+        yield
+        return
+    try:
+        with counting(core, running.guard, _most(core, running)):
+            yield
+    except _Exceeded:
+        stop(core, running, _too_large(running.guard), core.number, core.last)
+
+
+def _most(core: Core, running: Running) -> int:
+    """The words that a query may hold.
+
+    What is repeated is not judged: a query has ends where it had then, and no more memory than it can have had.
+    """
+    assert running.guard is not None
+    memory = running.guard.budget.memory
+    if memory is None or not (core.judging or running.name in core.stops):
+        return _UNLIMITED
+    return memory // 8 if core.judging else memory // 4
+
+
+# ---------------------------------------------------------------- running
+
+
+def run_guarded(core: Core, running: Running, block: int) -> None:
+    """Run a pipeline over a block, as long as its budget lasts."""
+    guard, words, pipeline = running.guard, core.arena.words, running.pipeline.place
+    if guard is None or running.stopped is not None:
+        return
+    words[pipeline + machine.NEXT] = 0
+    try:
+        with counting(core, guard, _most(core, running)):
+            reason = _sliced(core, running, guard, block)
+    except _Exceeded:
+        reason = _too_large(guard)
+    if reason is not None:
+        last = max(int(words[pipeline + machine.NEXT]) - 1, 0)
+        time, number, stream = _events(core, block)[last, :3].tolist()
+        stop(core, running, reason, number + (stream >= 0), time)
+
+
+def _sliced(core: Core, running: Running, guard: Guard, block: int) -> str | None:
+    """Work off a block, a slice at a time, until there is a reason to stop."""
+    words, known = core.arena.words, core.stops.get(running.name)
+    events = _events(core, block)
+    timed = core.judging and guard.budget.time is not None
+    read = np.isin(events[:, 2], [*running.streams])
+    size = SLICE if known is None else 1
+    try:
+        for start in range(0, len(events), size):
+            words[block + machine.ELEMENTS] = min(start + size, len(events))
+            began = now() if timed else 0
+            core.work(running, block, None if known is None else known.ticks)
+            if timed:
+                reason = guard.judged(now() - began, int(np.count_nonzero(read[start : start + size])))
+                if reason is not None:
+                    return reason
+            elif known is not None and words[running.pipeline.place + machine.TICKS] >= known.ticks:
+                return known.reason
+    finally:
+        words[block + machine.ELEMENTS] = len(events)
+    return None
+
+
+def _events(core: Core, block: int) -> Words:
+    """The elements of a block: time, number, stream …"""
+    words = core.arena.words
+    count, first = (int(words[block + word]) for word in (machine.ELEMENTS, machine.ELEMENTS_AT))
+    return core.arena.array(first, count * machine.ELEMENT_WORDS).reshape(count, machine.ELEMENT_WORDS)
+
+
+def stop(core: Core, running: Running, why: str, number: int, time: int | None) -> None:
+    """End a query: results of its complete ticks can still be taken, and its memory is given back."""
+    words, pipeline = core.arena.words, running.pipeline.place
+    broken = words[pipeline + machine.AT] >= 0 or words[pipeline + machine.PHASE] == machine.COMING
+    ticks = int(words[pipeline + machine.TICKS]) - bool(broken)
+    when = "" if time is None else f", {format_time(time)}"
+    end = core.stops.pop(running.name, None) or Stop(
+        f"query {running.name} was stopped at element {number:,}{when}: {why}", ticks
+    )
+    core.gather(running, end.ticks)
+    core.let_go(running)
+    running.stopped = end
+    if core.judging:
+        core.ended.append(running)
+
+
+@contextmanager
+def obeying(core: Core, stops: Mapping[str, Stop]) -> Iterator[None]:
+    """Do again what was done before: queries are stopped where they were then, and nowhere else."""
+    core.judging, core.stops = False, dict(stops)
+    try:
+        yield
+        for running in core.running:
+            if running.name in core.stops and running.stopped is None:
+                stop(core, running, "", 0, None)
+    finally:
+        core.judging, core.stops = True, {}
+
+
+def _too_large(guard: Guard) -> str:
+    return f"its state takes more than {format_size(guard.budget.memory or 0)}"
+
+
+def _short(nanoseconds: int) -> str:
+    """A duration with three digits.
+
+    >>> _short(7_123_456)
+    '7.12ms'
+    """
+    for unit, size in (("s", SECOND), ("ms", SECOND // 1000), ("us", 1000)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3g}{unit}"
+    return f"{nanoseconds}ns"
