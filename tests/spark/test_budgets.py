@@ -40,7 +40,7 @@ MODEST = PREFIX + "SELECT ?s (COUNT(*) AS ?n) { STREAM :a [RANGE 1s] { ?s :p ?v 
 MADE = PREFIX + "CONSTRUCT { ?s :seen ?v } { STREAM :a [NOW] { ?s :p ?v } }"
 OTHER = PREFIX + "SELECT ?v { STREAM :a [NOW] { ?s :p ?v } }"
 READER = PREFIX + "SELECT ?s ?v { STREAM :made [NOW] { ?s :seen ?v } }"
-LOSSES = ("", "", "process", "memory", "batch")
+LOSSES = ("", "", "process", "memory", "batch", "move")
 
 
 @pytest.fixture(autouse=True)
