@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count, islice
 
 from pyoxigraph import NamedNode
@@ -120,6 +121,7 @@ class _Scheduler:
         return load.bytes if self.strategy == BUFFERS else load.seconds
 
 
+@lru_cache(maxsize=1 << 14)
 def _kind(query: Query) -> str:
     """The same for queries that can share a pipeline."""
     constants = constants_of(query)

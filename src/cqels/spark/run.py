@@ -174,8 +174,10 @@ class Run:
                 self._app.restore(before, budgets)
                 raise
             finally:
-                self._go()
-                self._paused = self._refused = False
+                try:
+                    self._go()
+                finally:
+                    self._paused = self._refused = False
             return added
 
     def _change(
