@@ -51,7 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cqels.engine.core.counting", uncounted)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(scenarios(COMPANY, beside=2), st.integers(1, 6), st.integers(), st.integers(200, 8_000))
 def test_memory_is_the_same_whatever_is_lost(scenario: Scenario, size: int, seed: int, most: int) -> None:
     """All queries end where they would have ended, those that others read among them."""
