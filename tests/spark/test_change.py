@@ -21,7 +21,7 @@ from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.spark.app import App
 from cqels.spark.metrics import Metrics
-from cqels.spark.placement import Load, another_key, partition, placed
+from cqels.spark.placement import Load, another_key, checked, partition, placed
 from cqels.spark.run import Run
 from cqels.spark.sinks import Memory
 
@@ -223,7 +223,7 @@ def test_a_query_goes_where_there_is_least_to_do() -> None:
     assert placed(queries, 2, before, strategy="latency", loads=loads)["last"] == 0
     assert placed(queries, 2, before, strategy="buffers", loads=loads, closed={1})["last"] == 0
     with pytest.raises(CqelsError, match="no placement 'luck'"):
-        placed(queries, 2, strategy="luck")
+        checked("luck")
 
 
 def test_among_equals_one_that_has_the_streams() -> None:

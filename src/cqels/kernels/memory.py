@@ -224,6 +224,21 @@ def copy(base, source, target, words):
         store(base, target + word, load(base, source + word))
 
 
+@kernel
+def make_room(base, count, room_at, data_at):
+    """Let an array of so many words have one more, whose room and place stand at two places: False if there is none."""
+    room, data = load(base, room_at), load(base, data_at)
+    if count == room:
+        larger = take(base, 2 * room)
+        if larger == 0:
+            return False
+        copy(base, data, larger, count)
+        give(base, data, room)
+        store(base, data_at, larger)
+        store(base, room_at, 2 * room)
+    return True
+
+
 def is_arena(head: bytes) -> bool:
     """Whether a file that begins with these bytes is an arena of this version."""
     return int.from_bytes(head[:8], "little") == MAGIC

@@ -24,7 +24,7 @@ that is passed over.
 from __future__ import annotations
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, copy, give, load, store, take
+from cqels.kernels.memory import Arena, copy, give, load, make_room, store, take
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at, said
 from cqels.kernels.table import find, make_table, put, remove
 
@@ -128,15 +128,9 @@ def _send(base, narrow, row, weight):
 @kernel
 def _push(base, narrow, kept, words):
     """Add a row that came with so many words: False if the arena is full."""
-    count, room = load(base, narrow + HEAP), load(base, narrow + ROOM)
-    if count == room:
-        larger = take(base, 2 * room)
-        if larger == 0:
-            return False
-        copy(base, load(base, narrow + DATA), larger, count)
-        give(base, load(base, narrow + DATA), room)
-        store(base, narrow + DATA, larger)
-        store(base, narrow + ROOM, 2 * room)
+    count = load(base, narrow + HEAP)
+    if not make_room(base, count, narrow + ROOM, narrow + DATA):
+        return False
     store(base, narrow + HEAP, count + 1)
     _rise(base, narrow, kept, count, words)
     return True

@@ -23,7 +23,7 @@ heap until the window gets there, and are kept in another one until it has passe
 from __future__ import annotations
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.memory import copy, give, load, make_room, store, take
 from cqels.kernels.rows import DONE, FULL, NEED_CALL, NEVER
 from cqels.kernels.table import find, make_table, put, remove
 from cqels.kernels.window import (
@@ -251,15 +251,9 @@ def top(base, heap):
 @kernel
 def push(base, heap, kept):
     """Add the place of a triple: False if the arena is full."""
-    count, room = load(base, heap + HEAP_COUNT), load(base, heap + HEAP_ROOM)
-    if count == room:
-        larger = take(base, 2 * room)
-        if larger == 0:
-            return False
-        copy(base, load(base, heap + HEAP_DATA), larger, count)
-        give(base, load(base, heap + HEAP_DATA), room)
-        store(base, heap + HEAP_DATA, larger)
-        store(base, heap + HEAP_ROOM, 2 * room)
+    count = load(base, heap + HEAP_COUNT)
+    if not make_room(base, count, heap + HEAP_ROOM, heap + HEAP_DATA):
+        return False
     data, place = load(base, heap + HEAP_DATA), count
     store(base, heap + HEAP_COUNT, count + 1)
     while place > 0:

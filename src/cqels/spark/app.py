@@ -27,7 +27,7 @@ from cqels.plan.prepare import planned as as_planned
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
-from cqels.spark.placement import BUFFERS, STRATEGIES, Load, keys, placed
+from cqels.spark.placement import BUFFERS, Load, checked, keys, placed
 from cqels.spark.rows import SENT_COLUMNS
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
 from cqels.store.dataset import Store
@@ -103,9 +103,7 @@ class App:
         self._until = None if until is None else parse_time(until)
         self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
         self._store = store or Store()
-        if placement not in STRATEGIES:
-            raise CqelsError(f"there is no placement '{placement}'", hint=f"there are {', '.join(STRATEGIES)}")
-        self._placement, self._changing = placement, changing
+        self._placement, self._changing = checked(placement), changing
         self._streams: dict[str, _Stream] = {}
         self._queries: dict[str, Query] = {}
         self._budgets: dict[str, Budget] = {}
@@ -350,10 +348,10 @@ class App:
         )
         moving = Moving(self._spark, checkpoint, before, now, program, self._partitions())
         moving.move(self.queries, move, loads)
-        open = now.instances - len(now.closed)
-        count = now.instances
-        places = self.placed(self.queries, count + max(0, self._count() - open), now, loads)
-        opened = {each: moving.open() for each in sorted({*places.values()}) if each >= count}
+        there_are = now.instances
+        more = max(0, self._count() - (there_are - len(now.closed)))
+        places = self.placed(self.queries, there_are + more, now, loads)
+        opened = {each: moving.open() for each in sorted({*places.values()}) if each >= there_are}
         now.placed = {name: opened.get(at, at) for name, at in places.items()}
         return now
 

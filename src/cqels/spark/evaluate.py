@@ -148,14 +148,9 @@ class Evaluation(StatefulProcessor):
             here.instance.attach(file)
             return replace(here, file=file, rebuilt=False)
         file = arenas.make()
-        made = Instance(program, file, self._commanded(head.saved_commands))
-        if head.saved:
-            made.restore(b"".join(bytes(chunk) for (chunk,) in self._snapshot.get()))
-        if head.token:
-            made.repeat(
-                (batch, Arrival(stream, place, None if block is None else bytes(block), command))
-                for batch, stream, place, block, command in self._log.get()
-            )
+        saved = b"".join(bytes(chunk) for (chunk,) in self._snapshot.get()) if head.saved else b""
+        log = self._log.get() if head.token else ()
+        made = Instance.again(program, self._commanded(head.saved_commands), saved, log, file)
         return _Living(made, file=file, rebuilt=bool(head.token))
 
     def _commanded(self, count: int) -> list[str]:

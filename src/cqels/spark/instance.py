@@ -237,6 +237,25 @@ class Instance:
             self._register(command)
         self._stopped.clear()  # what is restored or attached knows which were
 
+    @classmethod
+    def again(
+        cls,
+        program: Program,
+        commands: Sequence[str],
+        saved: bytes,
+        log: Iterable[tuple[int, int, str, bytes | None, str | None]] = (),
+        memory: Path | None = None,
+    ) -> Instance:
+        """An engine as the state store has it: commanded and saved, and what has arrived since (`evaluate`)."""
+        made = cls(program, memory, commands)
+        if saved:
+            made.restore(saved)
+        made.repeat(
+            (batch, Arrival(stream, place, None if block is None else bytes(block), command))
+            for batch, stream, place, block, command in log
+        )
+        return made
+
     # ------------------------------------------------------------ a micro-batch
 
     def advance(self, arrivals: Iterable[Arrival]) -> Report:

@@ -98,22 +98,14 @@ def origin_of(
     """
     head = read("head")
     if head:
-        facts = json.loads(head[0][0])
         commands = [command for (command,) in read("commands")]
-        instance = Instance(program, commands=commands[: facts["saved_commands"]])
-        if facts["saved"]:
-            instance.restore(b"".join(bytes(chunk) for (chunk,) in read("snapshot")))
-        instance.repeat(
-            (batch, Arrival(stream, place, None if block is None else bytes(block), command))
-            for batch, stream, place, block, command in read("log")
-        )
-        return _cut(instance, commands, names)
+        known = commands[: json.loads(head[0][0])["saved_commands"]]
+        saved = b"".join(bytes(chunk) for (chunk,) in read("snapshot"))
+        return _cut(Instance.again(program, known, saved, read("log")), commands, names)
     if begun is None:
         return None
     origin: Origin = pickle.loads(begun)
-    instance = Instance(program, commands=origin.commands)
-    instance.restore(origin.saved)
-    return _cut(instance, origin.commands, names)
+    return _cut(Instance.again(program, origin.commands, origin.saved), origin.commands, names)
 
 
 def _cut(instance: Instance, commands: Collection[str], names: Collection[str]) -> Origin:

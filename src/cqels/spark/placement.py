@@ -19,6 +19,13 @@ BUFFERS, LATENCY, ROTATION = STRATEGIES = ("buffers", "latency", "rotation")
 _WORD = (1 << 32) - 1
 
 
+def checked(strategy: str) -> str:
+    """A strategy that there is."""
+    if strategy not in STRATEGIES:
+        raise CqelsError(f"there is no placement '{strategy}'", hint=f"there are {', '.join(STRATEGIES)}")
+    return strategy
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What an instance had to do lately: the bytes that it holds, and the seconds that a micro-batch takes it."""
@@ -41,8 +48,6 @@ def placed(
     A query that is placed already stays where it is.  None of the others goes to a `closed` instance.
     """
     where = dict(before or {})
-    if strategy not in STRATEGIES:
-        raise CqelsError(f"there is no placement '{strategy}'", hint=f"there are {', '.join(STRATEGIES)}")
     open = [number for number in range(instances) if number not in closed]
     scheduler = _Scheduler(strategy, open, loads or {}, turn=len(where))
     groups = linked(queries)
