@@ -111,8 +111,7 @@ class Piped:
         self._count = 0
         self.rebuilt = 0
         """How often the engine was made again from what Spark keeps."""
-        self.stopped: dict[str, str] = {}
-        """The queries that took more than their budgets, and why."""
+        self._stopped: dict[int, dict[str, str]] = {}
 
     # ------------------------------------------------------------ the face
 
@@ -164,6 +163,11 @@ class Piped:
 
     def query(self, name: str) -> Asked:
         return self._queries[name]
+
+    @property
+    def stopped(self) -> dict[str, str]:
+        """The queries that took more than their budgets, and why, whichever engine has them."""
+        return {name: reason for stopped in self._stopped.values() for name, reason in stopped.items()}
 
     def snapshotted(self) -> Piped:
         """The same, after all processes have been lost."""
@@ -221,7 +225,7 @@ class Piped:
             elif row.kind == REPORT:
                 report = json.loads(row.text)
                 self.rebuilt += report["rebuilt"]
-                self.stopped = report["stopped"]
+                self._stopped[row.instance] = report["stopped"]
             elif row.kind == RESULTS:
                 asked = self._queries[row.query]
                 assert asked.next in (None, row.number)
