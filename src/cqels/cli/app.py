@@ -268,6 +268,15 @@ def run(
             "or by rotation.",
         ),
     ] = None,
+    spread: Annotated[
+        bool,
+        typer.Option(
+            "--spread",
+            rich_help_panel=_SPARK,
+            help="Let all engines have a part of each query, by a variable that all its triple patterns over streams "
+            "have; queries that have none run as a whole.",
+        ),
+    ] = False,
     ui: Annotated[
         bool, typer.Option("--ui", rich_help_panel=_SPARK, help="Have Spark's own pages, and say where they are.")
     ] = False,
@@ -324,6 +333,7 @@ def run(
             instances=instances,
             partitions=partitions,
             placement=placement,
+            spread=spread or None,
             batch=batch,
             trigger=trigger,
             metrics=metrics,

@@ -43,7 +43,7 @@ def execute(run: Run) -> None:
     size = _batch(asked.batch)
     trigger = _trigger(asked.trigger)
     declarations = [parse_declaration(text) for text in run.streams]
-    partitions = asked.partitions or asked.instances or min(cores(asked.master), len(run.queries))
+    partitions = asked.partitions or asked.instances or _tasks(run)
     with Java(asked.master, partitions, ui=bool(asked.ui), settings=settings) as java:
         app = _app(run, declarations, java, size)
         pipeline, metrics = None, None
@@ -182,6 +182,16 @@ def cause(text: str) -> str:
 # ---------------------------------------------------------------- from arguments to parts
 
 
+def _tasks(run: Run) -> int:
+    """How many engines there may be side by side, if nobody says."""
+    there = cores(run.spark.master)
+    if not run.spark.spread:
+        return min(there, len(run.queries))
+    if there == sys.maxsize:
+        raise CqelsError("--spread: over how many engines is not known", hint="--instances 8")
+    return there
+
+
 def _settings(asked: OnSpark) -> dict[str, str]:
     settings = {}
     for text in asked.conf or ():
@@ -235,7 +245,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
             check_files(each, list(files_there(each, may_be_none=follow)))
     with run.placing():
         for query, _ in run.queries:
-            app.add(query, memory=run.memory, time=run.time)
+            app.add(query, memory=run.memory, time=run.time, spread=None if asked.spread else False)
     return app
 
 

@@ -36,6 +36,7 @@ class OnSpark:
     instances: int | None = None
     partitions: int | None = None
     placement: str | None = None
+    spread: bool | None = None
     batch: str | None = None
     trigger: str | None = None
     metrics: Path | None = None

@@ -47,6 +47,7 @@ _TESTS: Final = {
     "ISBLANK": Operation.IS_BLANK,
     "ISLITERAL": Operation.IS_LITERAL,
     "SAMETERM": Operation.SAME_TERM,
+    "PART": Operation.PART,
 }
 _LISTS: Final = frozenset({"IN", "NOT_IN"})
 _STRICT: Final = frozenset({*NATIVE_NAMES, *_TESTS, *_LISTS})

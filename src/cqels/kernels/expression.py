@@ -52,6 +52,7 @@ from cqels.kernels.arithmetic import (
 from cqels.kernels.jit import kernel
 from cqels.kernels.memo import ARGUMENTS, FIRST_ARGUMENT, FUNCTION, RESULT, recall
 from cqels.kernels.memory import load, store
+from cqels.kernels.parts import spread_of
 from cqels.kernels.registers import (
     ASK,
     BLANK,
@@ -117,6 +118,7 @@ class Operation(IntEnum):
     IS_LITERAL = 15
     STAMP = 16  # t n: the time in word n of the row
     CALL = 17  # t function arguments argument…: each an operand times 2, plus 1 if its word is passed as it is
+    PART = 18  # t a b: which of b parts the term a belongs to
     # those that may need Python
     EQ = 20  # t a b
     NE = 21
@@ -153,8 +155,8 @@ MATERIALISE, TRUTH, SETTLE, FIRST_FUNCTION = 0, 1, 2, 64
 (END, MOVE, JUMP, AND_FIRST, AND, OR_FIRST, OR, NOT, BRANCH, UNLESS_ERROR, IF_ERROR, BOUND) = (
     int(each) for each in Operation if each <= Operation.BOUND
 )
-(SAME_TERM, IS_IRI, IS_BLANK, IS_LITERAL, STAMP, CALL) = (
-    int(each) for each in Operation if Operation.SAME_TERM <= each <= Operation.CALL
+(SAME_TERM, IS_IRI, IS_BLANK, IS_LITERAL, STAMP, CALL, PART) = (
+    int(each) for each in Operation if Operation.SAME_TERM <= each <= Operation.PART
 )
 (_EQ, _NE, _LT, _GT, _LE, _GE, _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _IS_NUMERIC) = (
     int(each) for each in Operation if Operation.EQ <= each <= Operation.IS_NUMERIC
@@ -504,6 +506,13 @@ def _simple(base, program, operation, target, row, dictionary, operand, at, code
         if not _materialise(base, program, a) or not _materialise(base, program, b):
             return 0
         put(base, target, BOOLEAN, 1 if load(base, a + WORD) == load(base, b + WORD) else 0)
+        return at + 4
+    if operation == PART and tag != NONE:
+        parts = _operand(base, program, row, dictionary, load(base, at + 3), SECOND_SCRATCH)
+        if parts == 0 or not _materialise(base, program, a):
+            return 0
+        number = spread_of(base, dictionary, load(base, a + WORD)) % load(base, parts + LOW)
+        put(base, target, INTEGER, number)
         return at + 4
     if tag == NONE:
         put_error(base, target)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
@@ -24,6 +25,7 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import planned as as_planned
+from cqels.plan.spread import NotSpread, key_of, parts_of
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
@@ -52,6 +54,14 @@ class _Stream:
     rows: DataFrame | None = None
     lift: Lift | None = None
     files: StreamDeclaration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How a query is spread: by this variable, into so many parts, which is known when it runs."""
+
+    key: str
+    count: int | None = None
 
 
 class App:
@@ -107,6 +117,7 @@ class App:
         self._streams: dict[str, _Stream] = {}
         self._queries: dict[str, Query] = {}
         self._budgets: dict[str, Budget] = {}
+        self._spread: dict[str, _Spread] = {}
 
     # ------------------------------------------------------------ what there is
 
@@ -156,11 +167,14 @@ class App:
         dialect: str | None = None,
         memory: int | str | None = None,
         time: int | str | None = None,
+        spread: bool | None = False,
     ) -> Query:
         """Add a query for `run`: its text, or the path of a file with it.
 
         It is stopped, and the others go on, if its state takes more `memory` than this, as in `200MB`, or if an element
-        takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.
+        takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.  With `spread` all
+        engine instances have a part of it, by a variable that all triple patterns over streams have; with None too,
+        where that can be.
         """
         budget = Budget.of(memory, time)
         planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
@@ -169,6 +183,7 @@ class App:
         assert named.name is not None
         if named.name in self._queries:
             raise CqelsError(f"there is a query {named.name} already", hint="register it under another name")
+        by = None if spread is False else self._key(named, budget, must=bool(spread))
         try:
             self._check(named)
         except QueryError as error:
@@ -177,18 +192,55 @@ class App:
                 error.locate(source)
             raise
         self._queries[named.name] = named
+        if by is not None:
+            self._spread[named.name] = by
         if budget is not None:
             self._budgets[named.name] = budget
         return named
 
-    def drop(self, name: str) -> None:
-        """Take a query back, which does not run: `Run.change` is for those that do."""
+    def _key(self, query: Query, budget: Budget | None, *, must: bool) -> _Spread | None:
+        """How to spread a query, if that can be."""
+        made = {name for name, each in self._queries.items() if each.form == "construct"}
+        try:
+            if budget is not None:
+                raise NotSpread("it has a budget")
+            if any(isinstance(each.stream, NamedNode) and each.stream.value in made for each in sources_of(query)):
+                raise NotSpread("it reads what another query makes")
+            return _Spread(key_of(query))
+        except NotSpread as error:
+            if not must:
+                return None
+            raise CqelsError(f"query {query.name} cannot be spread: {error}", hint="run it as a whole") from None
+
+    def drop(self, name: str) -> list[str]:
+        """Take a query back, which does not run: `Run.change` is for those that do. The names of its parts."""
         if name not in self._queries:
             known = ", ".join(self._queries) or "none"
             raise CqelsError(f"there is no query {name}", hint=f"the queries are {known}")
         self._checking.drop(name)
+        parts = [part for part, whole in self.parts.items() if whole == name]
         del self._queries[name]
         self._budgets.pop(name, None)
+        self._spread.pop(name, None)
+        return parts
+
+    @property
+    def running(self) -> dict[str, Query]:
+        """What engines run: queries, or their parts, by their names."""
+        return {each.name or "": each for name in self._queries for each in self._parts_of(name)}
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What engines run: its name, and that of the query that it is or is a part of."""
+        return {each.name or "": name for name in self._queries for each in self._parts_of(name)}
+
+    def _parts_of(self, name: str) -> tuple[Query, ...]:
+        query, by = self._queries[name], self._spread.get(name)
+        if by is None:
+            return (query,)
+        if by.count is None:
+            by = self._spread[name] = replace(by, count=self._instances or self._partitions())
+        return parts_of(query, by.key, by.count or 1)
 
     def register(
         self,
@@ -204,6 +256,8 @@ class App:
         """
         from cqels.spark.frames import frame_of
 
+        if options.get("spread"):
+            raise CqelsError("a DataFrame is of one engine instance", hint="app.add(…, spread=True), and app.run(…)")
         named = self.add(query, **options)
         return frame_of(self.sent(named), named, types or {})
 
@@ -266,6 +320,9 @@ class App:
     def _manifest(self, checkpoint: Checkpoint, before: Manifest | None, data: str) -> Manifest:
         """What the checkpoint belongs to, from now on."""
         bounded = self._bounded()
+        for name, parts in ({} if before is None else before.spread).items():
+            if name in self._spread:  # as many as there were
+                self._spread[name] = replace(self._spread[name], count=parts)
         groups = self._keys(self._count()) if before is None else before.keys
         now = Manifest(
             id=uuid4().hex if before is None else before.id,
@@ -277,7 +334,8 @@ class App:
                 {**asdict(each.settings), "ends": number in bounded}
                 for number, each in enumerate(self._streams.values())
             ],
-            queries={name: fingerprint(query) for name, query in self._queries.items()},
+            queries=self._prints(),
+            spread=self._counts(),
             budgets=self._manifest_budgets(),
         )
         if before is not None:
@@ -286,7 +344,8 @@ class App:
             now.finished = before.finished and before.queries == now.queries
             now.stopped = before.stopped
             now.queries = before.queries | now.queries
-        ordered = [self._queries[name] for name in now.queries]
+        running = self.running
+        ordered = [running[name] for name in now.queries]
         now.placed = self.placed(ordered, now.instances, before)
         return now
 
@@ -305,7 +364,7 @@ class App:
         """Refuse to go on with these queries."""
         if not self._queries:
             raise CqelsError("no query would be left", hint="stop the run")
-        if self._holds_back and not self._changing and {*self._queries} - {*before.placed}:
+        if self._holds_back and not self._changing and {*self.running} - {*before.placed}:
             raise CqelsError(
                 "elements are held back, with the triples alone that the queries there were can match",
                 hint="App(…, changing=True) lets all triples travel, so that queries can be added",
@@ -333,12 +392,13 @@ class App:
             mine = [there[name] for name, at in before.placed.items() if at == instance]
             return self.program(uuid4().hex, mine, dataset, before.again)
 
-        prints = {name: fingerprint(query) for name, query in self._queries.items()}
+        running = [*self.running.values()]
         kept = {name: at for name, at in before.placed.items() if name not in dropped}
         again = {name: before.again.get(name, 0) + 1 for name in dropped}
         now = replace(
             before,
-            queries=prints,
+            queries=self._prints(),
+            spread=self._counts(),
             placed=kept,
             keys=[*before.keys],
             origins=dict(before.origins),
@@ -347,32 +407,40 @@ class App:
             stopped={name: reason for name, reason in before.stopped.items() if name not in dropped},
         )
         moving = Moving(self._spark, checkpoint, before, now, program, self._partitions())
-        moving.move(self.queries, move, loads)
+        moving.move(running, move, loads)
         there_are = now.instances
         more = max(0, self._count() - (there_are - len(now.closed)))
-        places = self.placed(self.queries, there_are + more, now, loads)
+        places = self.placed(running, there_are + more, now, loads)
         opened = {each: moving.open() for each in sorted({*places.values()}) if each >= there_are}
         now.placed = {name: opened.get(at, at) for name, at in places.items()}
         return now
 
+    def _prints(self) -> dict[str, str]:
+        return {name: fingerprint(query) for name, query in self.running.items()}
+
+    def _counts(self) -> dict[str, int]:
+        """How many parts queries have that are spread."""
+        return {name: len(self._parts_of(name)) for name in self._spread}
+
     def _manifest_budgets(self) -> dict[str, dict[str, int | None]]:
         return {name: asdict(budget) for name, budget in self._budgets.items()}
 
-    @property
-    def budgets(self) -> dict[str, Budget]:
-        """Of the queries that have one."""
-        return dict(self._budgets)
-
-    def restore(self, queries: Sequence[Query], budgets: Mapping[str, Budget]) -> None:
-        """Have these queries and no others."""
-        self._queries = {query.name or "": query for query in queries}
-        self._budgets = dict(budgets)
-        vars(self).pop("_checking", None)
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Where something goes wrong, have the queries that there were."""
+        before = dict(self._queries), dict(self._budgets), dict(self._spread)
+        try:
+            yield
+        except BaseException:
+            self._queries, self._budgets, self._spread = before
+            vars(self).pop("_checking", None)
+            raise
 
     def _count(self) -> int:
         if self._instances is not None:
             return self._instances
-        apart = placed(self.queries, 1 + len(self._queries), strategy=self._placement)
+        running = [*self.running.values()]
+        apart = placed(running, 1 + len(running), strategy=self._placement)
         return max(1, min(self._partitions(), len(set(apart.values()))))
 
     def _partitions(self) -> int:
@@ -411,8 +479,9 @@ class App:
         from cqels.spark.evaluate import Evaluation
 
         there: list[list[Query]] = [[] for _ in groups]
+        queries = self._queries | self.running
         for each, at in where.items():
-            there[at].append(self._queries[each])
+            there[at].append(queries[each])
         wants = {iri: tuple(self._wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
         programs = {
@@ -453,6 +522,7 @@ class App:
             [each.settings for each in self._streams.values()],
             again=again,
             budgets={query.name: self._budgets[query.name] for query in queries if query.name in self._budgets},
+            parts=frozenset(query.name or "" for query in queries if query.name not in self._queries),
             bounded=self._bounded(),
             dataset=dataset,
             start=self._start,

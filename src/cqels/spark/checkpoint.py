@@ -36,7 +36,9 @@ class Manifest:
     data: str
     """The digest of the static data."""
     queries: dict[str, str] = field(default_factory=dict)
-    """Names and fingerprints, in the order of registration."""
+    """Names and fingerprints, in the order of registration; of parts where a query is spread."""
+    spread: dict[str, int] = field(default_factory=dict)
+    """Names of the queries that are, and into how many parts."""
     placed: dict[str, int] = field(default_factory=dict)
     """Names and instances."""
     again: dict[str, int] = field(default_factory=dict)
@@ -135,7 +137,8 @@ class Checkpoint:
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""
-        faults = [*_changes(before, now), *_missing(before.queries, now.queries), *_budgets(before, now)]
+        missing = _parts(before, now) or _missing(before.queries, now.queries)
+        faults = [*_changes(before, now), *missing, *_budgets(before, now)]
         if faults:
             raise CqelsError(
                 f"the checkpoint {self.folder} is of another application: {'; '.join(faults)}",
@@ -174,6 +177,11 @@ def _budgets(before: Manifest, now: Manifest) -> list[str]:
 
 def _limit(most: int | None, tell: Callable[[int], str]) -> str:
     return "not limited" if most is None else tell(most)
+
+
+def _parts(before: Manifest, now: Manifest) -> list[str]:
+    faults = [f"query {name} was spread and is not" for name in before.spread if name in now.queries]
+    return faults + [f"query {name} was not spread and is" for name in now.spread if name in before.queries]
 
 
 def _missing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

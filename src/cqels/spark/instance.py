@@ -116,6 +116,8 @@ class Program:
     """An `Origin` to begin with."""
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     """Of the queries that have one, by their names."""
+    parts: frozenset[str] = frozenset()
+    """The queries that are parts of one that is spread."""
 
     @staticmethod
     def of(
@@ -197,6 +199,8 @@ class Report:
     queries: dict[str, dict[str, int]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
     """The queries that took more than their budgets, in this micro-batch or before, with the reasons."""
+    sent: dict[str, int] = field(default_factory=dict)
+    """How much queries had sent before this micro-batch that are parts of one."""
 
 
 class Instance:
@@ -271,6 +275,7 @@ class Instance:
         self._finish()
         report.late = self._engine.late - late
         report.stopped = {query.name: query.stopped for query in self._engine.queries if query.stopped is not None}
+        report.sent = {name: self._sent.get(name, 0) for name in self.program.parts}
         report.seconds = perf_counter() - began
         return report
 

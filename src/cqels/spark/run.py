@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
@@ -66,7 +67,7 @@ class Run:
         temporary: bool,
     ) -> None:
         self._app = app
-        self._queries = {query.name or "": query for query in app.queries}
+        self._queries, self._parts = {query.name or "": query for query in app.queries}, app.parts
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
@@ -144,10 +145,12 @@ class Run:
         move: Mapping[str, int | None] | None = None,
         memory: int | str | None = None,
         time: int | str | None = None,
+        spread: bool | None = False,
     ) -> list[Query]:
         """Change the queries between two micro-batches: those that were added, with their names.
 
-        One that is added sees what comes from then on, and may have a budget (`App.add`); what one that is dropped has
+        One that is added sees what comes from then on; it may have a budget or be spread (`App.add`), and the parts of
+        one that is can be moved (`placed` has their names).  What one that is dropped has
         sent stays.  One that is moved goes on with all it knows, and loses and repeats nothing: on a new instance,
         where Spark works off the rows of the one that is named, or where there is least to do.  Queries that read what
         it makes move with it.
@@ -157,27 +160,21 @@ class Run:
                 raise CqelsError("the application does not run", hint="change its queries, then run it")
             if self._manifest.ended:
                 raise CqelsError("all streams have ended: there is nothing left that a query could see")
-            before, budgets = self._app.queries, self._app.budgets
+            before, waits = [*self._app.running.values()], False
             try:
-                dropped = list(drop)
-                for name in dropped:
-                    self._app.drop(name)
-                added = [self._app.add(each, memory=memory, time=time) for each in add]
-                self._app.check_change(self._manifest)
-                self._pause()
-            except BaseException:
-                self._app.restore(before, budgets)
-                raise
-            try:
-                self._change(added, dropped, dict(move or {}), before)
-            except BaseException:
-                self._app.restore(before, budgets)
-                raise
+                with self._app.undoing():
+                    dropped = [part for name in drop for part in self._app.drop(name)]
+                    added = [self._app.add(each, memory=memory, time=time, spread=spread) for each in add]
+                    self._app.check_change(self._manifest)
+                    self._pause()
+                    waits = True
+                    self._change(added, dropped, dict(move or {}), before)
             finally:
-                try:
-                    self._go()
-                finally:
-                    self._paused = self._refused = False
+                if waits:
+                    try:
+                        self._go()
+                    finally:
+                        self._paused = self._refused = False
             return added
 
     def _change(
@@ -191,6 +188,7 @@ class Run:
             sink.open(added, run=manifest.id)
         self._checkpoint.write(manifest)
         self._queries |= {query.name or "": query for query in added}
+        self._parts |= self._app.parts
         self._loads = {each: load for each, load in self._loads.items() if each not in manifest.closed}
         if self.metrics is not None:
             self.metrics.keep({manifest.keys[each] for each in manifest.placed.values()})
@@ -290,17 +288,11 @@ class Run:
     def _work_off(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
-        found: dict[str, list[Row]] = {}
-        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
-            found.setdefault(row.query, []).append(row)
-        sent = {
-            name: Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
-            for name, mine in found.items()
-        }
+        reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
+        sent = self._sent(rows, reports)
         rejected = rejected_in(rows)
         if rejected and self._strict:
             raise DataError(str(rejected[0]), hint="without strict such input is counted, reported and left out")
-        reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
         with self._delivering:
             if self._closed:
                 raise Stopped
@@ -313,6 +305,21 @@ class Run:
             self.metrics.add(batch, reports, monotonic() - began)
         self._note_stopped(reports)
         self._note(batch, {self._numbers[report["instance"]]: report for report in reports})
+
+    def _sent(self, rows: Iterable[Row], reports: Iterable[Mapping[str, Any]]) -> dict[str, Sent]:
+        """The results of queries, those of their parts merged."""
+        found: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
+            found.setdefault(self._parts.get(row.query, row.query), []).append(row)
+        before = Counter[str]()
+        for report in reports:
+            for part, number in report["sent"].items():
+                before[self._parts[part]] += number
+        sent = {}
+        for name, mine in found.items():
+            read = Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
+            sent[name] = read.merged(before[name]) if name in self._manifest.spread else read
+        return sent
 
     def _note(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
         """What instances say of themselves, once a micro-batch is delivered."""

@@ -58,6 +58,16 @@ class Sent:
         """From the payloads of rows: Arrow streams (see `cqels.spark.rows`)."""
         return cls(query, [batch for each in payloads for batch in pyarrow.ipc.open_stream(each)], number)
 
+    def merged(self, number: int) -> Sent:
+        """The same, of parts of a query that come one after the other, in the order of the whole."""
+        columns = self.columns
+        keys = {name: columns[name].cast(pyarrow.string()).fill_null("") for name in columns.column_names[4:]}
+        by = pyarrow.table(
+            {"tick": columns["tick"], "sign": columns["sign"].cast(pyarrow.string()).fill_null(""), **keys}
+        )
+        order = [("tick", "ascending"), ("sign", "descending"), *((name, "ascending") for name in keys)]  # - before +
+        return Sent(self.query, columns.take(pyarrow.compute.sort_indices(by, order)).to_batches(), number)
+
     @property
     def name(self) -> str:
         """The query's name."""

@@ -11,6 +11,7 @@ from cqels.lang.builtins import ARITY
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, operands_of, walk
 from cqels.model.iri import resolve
 from cqels.model.numbers import EXACT
+from cqels.model.parts import part_of
 from cqels.model.terms import CQ, Term, boolean
 from cqels.model.values import (
     Duration,
@@ -54,6 +55,7 @@ PLAIN: dict[str, Callable[..., Term]] = {
     "NEGATE": arithmetic.negative_of,
     "PLUS": arithmetic.plus,
     "SAMETERM": lambda a, b: boolean(a == b),
+    "PART": lambda a, count: Literal(part_of(a, int(count.value))),
     "ISIRI": lambda a: boolean(isinstance(a, NamedNode)),
     "ISURI": lambda a: boolean(isinstance(a, NamedNode)),
     "ISBLANK": lambda a: boolean(isinstance(a, BlankNode)),

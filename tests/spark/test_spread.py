@@ -1,0 +1,280 @@
+"""A query that is spread: its parts together send what it sends as a whole, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pyoxigraph import BlankNode, Literal, NamedNode
+
+pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
+
+from pyspark.sql import SparkSession
+
+from cqels.engine.intake import Intake
+from cqels.engine.replay import replay
+from cqels.engine.terms import Terms
+from cqels.io import Element, Result, StreamSettings, parse_declaration
+from cqels.kernels.memory import Arena
+from cqels.kernels.parts import spread_of
+from cqels.kernels.terms import ArenaDictionary
+from cqels.lang.expressions import Var
+from cqels.lang.syntax import Count, Range
+from cqels.model.errors import CqelsError
+from cqels.model.parts import part_of
+from cqels.model.terms import XSD_INTEGER, Term, text_of
+from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Triples, transform_plan
+from cqels.plan.prepare import prepare
+from cqels.plan.scope import variables
+from cqels.plan.spread import NotSpread, key_of, parts_of
+from cqels.spark.app import App
+from cqels.spark.sinks import Memory
+from cqels.spark.wanted import wanted
+from cqels.store.dataset import Store
+
+from ..random_expressions import Features
+from ..random_queries import scenarios
+from ..random_shapes import shapes
+from ..scenarios import Scenario, run
+from .piped import quads_of
+from .test_wanted import Travelling
+
+PREFIX = "PREFIX : <http://ex.org/> "
+SOME = Features(
+    forms=("select",), policies=("cqels",), partitions=False, order=False, draws=False, any_stream=False, paths=False
+)
+TERMS = st.one_of(
+    st.integers().map(Literal),
+    st.text(st.characters(codec="utf-8", exclude_characters="\x00")).map(Literal),
+    st.text("abc/é", max_size=30).map(lambda text: NamedNode(f"http://ex.org/{text}")),
+    st.text("abc", min_size=1).map(BlankNode),
+    st.sampled_from([Literal("01", datatype=XSD_INTEGER), Literal(0.5), Literal(True), Literal("x", language="en")]),
+)
+
+
+@given(TERMS, st.integers(1, 9))
+def test_kernels_know_the_part_of_a_term(term: Term, count: int) -> None:
+    terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
+    found = spread_of(terms.dictionary.arena.base, terms.dictionary.place, terms.encode(term)) % count
+    assert found == part_of(term, count)
+
+
+def test_parts_are_about_as_large() -> None:
+    for made in (Literal, lambda number: NamedNode(f"http://ex.org/p{number}")):
+        found = [part_of(made(number), 4) for number in range(4000)]
+        assert all(900 < found.count(part) < 1100 for part in range(4))
+
+
+# ---------------------------------------------------------------- parts together are the whole
+
+
+class Parted:
+    """Each query as two, in engines of their own that have only the triples that these can match."""
+
+    def __init__(self, store: Store, streams: Sequence[StreamSettings], **options: Any) -> None:
+        other = Store()
+        other.add(quads_of(store))
+        self._engines = [Travelling(each, streams, **options) for each in (store, other)]
+
+    def register(self, query: Query) -> Together:
+        parts = parts_of(query, key_of(query), len(self._engines))
+        return Together([each.register(part) for each, part in zip(self._engines, parts, strict=True)], query.name)
+
+    def push(self, element: Element) -> None:
+        for each in self._engines:
+            each.push(element)
+
+    def heartbeat(self, time: int, stream: str | None = None) -> None:
+        for each in self._engines:
+            each.heartbeat(time, stream)
+
+    def update(self, change: Callable[[Store], object]) -> None:
+        for each in self._engines:
+            each.update(change)
+
+    def finish(self) -> None:
+        for each in self._engines:
+            each.finish()
+
+
+class Together:
+    def __init__(self, parts: Sequence[Any], name: str | None) -> None:
+        self._parts, self._name = parts, name or ""
+
+    def take(self) -> list[Result]:
+        found = [result._replace(query=self._name) for part in self._parts for result in part.take()]
+        return sorted(found, key=lambda each: (each.tick, each.sign == "+", *map(text_of, each.values)))
+
+
+def keyed(query: Query) -> Query:
+    """A query with a variable in all its triple patterns over streams, selected and grouped by."""
+    key = Var("key")
+
+    def inside(plan: Plan) -> Plan:
+        if not isinstance(plan, Triples):
+            return plan
+        return Triples(tuple(Triple(key, each.predicate, each.object) for each in plan.patterns))
+
+    def changed(plan: Plan) -> Plan:
+        match plan:
+            case Stream(sources=sources, input=inner):
+                timed = [
+                    replace(one, window=Range(5 * 10**9)) if isinstance(one.window, Count) else one for one in sources
+                ]
+                return replace(plan, sources=tuple(timed), input=transform_plan(inner, inside))
+            case Project(input=inner, variables=names) if key.name in variables(inner):
+                return replace(plan, variables=(*names, key.name))
+            case Group(input=inner, keys=names) if key.name in variables(inner):
+                return replace(plan, keys=(*names, key.name))
+            case _:
+                return plan
+
+    plan = transform_plan(query.plan, changed)
+    emit = query.emit if query.emit in ("istream", "dstream", "changes") else "changes"
+    more = (key.name,) if key.name in variables(plan) else ()
+    return replace(query, plan=plan, emit=emit, variables=(*query.variables, *more))
+
+
+@settings(max_examples=60)
+@given(scenarios(SOME) | shapes(SOME))
+def test_parts_are_the_whole(scenario: Scenario) -> None:
+    """R = R[PART(?k, 2) = 0] + R[PART(?k, 2) = 1]"""
+    scenario = scenario.alone()
+    try:
+        key_of(keyed(scenario.prepared()))
+    except NotSpread:
+        assume(False)
+    assert run(scenario, engine=Parted, change_plan=keyed) == run(scenario, change_plan=keyed)
+
+
+def test_only_its_triples_travel_to_a_part() -> None:
+    terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
+    query = prepare(PREFIX + "SELECT ?o ?v { STREAM :s [RANGE 1s] { ?o :of ?s . ?o :is ?v } ?s :in :r }", name="q")
+    subjects = [NamedNode(f"http://ex.org/o{number}") for number in range(50)]
+    triples = [(each, NamedNode("http://ex.org/is"), Literal(7)) for each in subjects]
+    batch = Intake(terms).triples(0, 0, tuple(triples))
+    for number, part in enumerate(parts_of(query, key_of(query), 3)):
+        found = wanted([part], "http://ex.org/s").matcher(terms).matches(batch.triples.reshape(-1, 3))
+        assert found.tolist() == [part_of(each, 3) == number for each in subjects]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT ?v { STREAM :s [NOW] { ?o :is ?v } }", "v"),
+        ("SELECT ?v { STREAM :s [NOW] { :o :is ?v } }", "v"),
+        ("SELECT ?s { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } }", "?o is not selected"),
+        ("SELECT ?o ?p { STREAM :s [NOW] { ?o :is ?v . ?p :is ?w } }", "is not in all triple patterns"),
+        ("SELECT ?s (COUNT(*) AS ?n) { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } } GROUP BY ?s", "?o is not what is"),
+        ("SELECT ?o { STREAM :s [TRIPLES 5] { ?o :is ?v } }", "a window counts"),
+        ("SELECT ?o { STREAM ?any [NOW] { ?o :is ?v } }", "of no one stream"),
+        ("SELECT ?o { STREAM :s [NOW] { ?o :is ?v } } ORDER BY ?o LIMIT 3", "only solutions of SELECT"),
+        ("SELECT ?o { ?o :is ?v OPTIONAL { STREAM :s [NOW] { ?o :is ?v } } }", "the same for all"),
+        ("SELECT ?o { ?o :is ?v FILTER NOT EXISTS { STREAM :s [NOW] { ?o :is ?w } } }", "the same for all"),
+        ("SELECT ?o { { ?o :is ?v } UNION { STREAM :s [NOW] { ?o :is ?v } } }", "an alternative reads no stream"),
+        ("SELECT ?o { STREAM :s [NOW] { ?o :is+ ?v } }", "no triple of a stream"),
+        ("SELECT ?o (RAND() AS ?r) { STREAM :s [NOW] { ?o :is ?v } }", "it draws a value"),
+        ("SELECT ?o { ?o :is ?v }", "no triple of a stream"),
+    ],
+)
+def test_what_can_be_spread(text: str, why: str) -> None:
+    query = prepare(PREFIX + text)
+    if len(why) == 1:
+        assert key_of(query) == why
+    else:
+        with pytest.raises(NotSpread, match=why.replace("?", "[?]")):
+            key_of(query)
+
+
+# ---------------------------------------------------------------- on Spark
+
+
+LATEST = PREFIX + "SELECT ?s ?v ?l { STREAM :a [RANGE 2s] { ?s :p ?v } OPTIONAL { ?s :label ?l } }"
+SUMS = PREFIX + "SELECT ?s (SUM(?v) AS ?n) { STREAM :a [RANGE 1s] { ?s :p ?v } } GROUP BY ?s"
+SIZE = 3000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("data") / "a.nt"
+    lines = (
+        f'<http://ex.org/s{i % 11}> <http://ex.org/p> "{i}"^^<{XSD_INTEGER.value}> {i * 10} .\n' for i in range(SIZE)
+    )
+    path.write_text("".join(lines))
+    (path.parent / "labels.ttl").write_text(
+        "".join(f'<http://ex.org/s{i}> <http://ex.org/label> "s{i}" .\n' for i in range(5))
+    )
+    return str(path)
+
+
+def expected(data: str, text: str, name: str, emit: str | None = None) -> list[Result]:
+    store = Store()
+    store.load(Path(data).parent / "labels.ttl", None)
+    declaration = parse_declaration(f"<http://ex.org/a>={data}")
+    return [result for _, result in replay([prepare(text, name=name, emit=emit)], [declaration], store)]
+
+
+def made(spark: SparkSession, data: str, checkpoint: Path | None = None, *, spread: bool = True) -> App:
+    app = App(spark, checkpoint=checkpoint, batch_bytes=20_000, instances=2)
+    app.files(f"<http://ex.org/a>={data}")
+    app.load(Path(data).parent / "labels.ttl")
+    app.add(LATEST, name="latest", emit="changes", spread=spread)
+    app.add(SUMS, name="sums", spread=True)
+    return app
+
+
+def test_parts_run_on_all_instances(spark: SparkSession, data: str, tmp_path: Path) -> None:
+    """Beside one that is whole, and from where they were."""
+    memory = Memory()
+    first = made(spark, data, tmp_path / "c").run(memory)
+    assert {name: first.placed[name] for name in first.placed if name.startswith("sums")}.keys() == {
+        "sums (1 of 2)",
+        "sums (2 of 2)",
+    }
+    assert {*first.placed.values()} == {0, 1}
+    while len(memory.results("latest")) < 200:
+        assert not first.wait(0.1)
+    (added,) = first.change(add=[prepare(SUMS, name="later")], spread=True)
+    assert added.name == "later"
+    first.change(drop=["later"], move={"latest (1 of 2)": None})
+    first.stop()
+    with pytest.raises(CqelsError, match="query latest was spread and is not"):
+        made(spark, data, tmp_path / "c", spread=False).run(memory)
+    second = made(spark, data, tmp_path / "c").run(memory)
+    assert second.wait(600)
+    assert memory.results("latest") == expected(data, LATEST, "latest", "changes")
+    assert memory.results("sums") == expected(data, SUMS, "sums")
+
+
+def test_numbers_go_on(spark: SparkSession, data: str) -> None:
+    """The number of a result is how many the query has sent before, whichever part sent them."""
+    numbers: list[tuple[int, int]] = []
+
+    class Counting(Memory):
+        def write(self, batch: int, sent: Any) -> None:
+            numbers.extend((each.number, len(each)) for name, each in sent.items() if name == "sums")
+            super().write(batch, sent)
+
+    assert made(spark, data).run(Counting()).wait(600)
+    assert len(numbers) > 3
+    assert all(number + count == following for (number, count), (following, _) in pairwise(numbers))
+
+
+def test_what_cannot_be_spread_is_refused(spark: SparkSession, data: str) -> None:
+    app = App(spark)
+    app.files(f"<http://ex.org/a>={data}")
+    whole = PREFIX + "SELECT (SUM(?v) AS ?n) { STREAM :a [RANGE 1s] { ?s :p ?v } }"
+    with pytest.raises(CqelsError, match=r"query q cannot be spread: \?s is not what is grouped by"):
+        app.add(whole, name="q", spread=True)
+    with pytest.raises(CqelsError, match="query r cannot be spread: it has a budget"):
+        app.add(SUMS, name="r", spread=True, memory="1MB")
+    assert [*app.running] == []
+    app.add(whole, name="q", spread=None)
+    assert [*app.running] == ["q"]
