@@ -6,8 +6,9 @@
     python bench/many.py --write docs/benchmarks.md        # put the tables into the page, between their two marks
 
 Who is where is told by a stream, and who has which name by static data.  *Duplicates* all ask for the same name,
-*templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  Times are
-processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve
+*templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  On another
+stream are temperatures: *thresholds* ask for those above a number of their own, *bands* for those between two.  Times
+are processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve
 ends where it is a hundred times as slow as one query.  On *Spark* four hundred queries of four kinds are placed on one
 to four engine instances; the latency is what a small micro-batch takes, from when it is planned until its results are
 delivered, in the median of the second half of a run.
@@ -28,6 +29,7 @@ from bars import Bar, shown, write
 from measure import CONSOLE, per_second, progress
 
 import cqels
+from cqels.model.terms import XSD_INTEGER
 from cqels.spark.placement import STRATEGIES
 
 MARKS = "<!-- many: written by bench/many.py -->", "<!-- end of many -->"
@@ -37,6 +39,8 @@ ELEMENTS = 400_000
 PUSHED = 1 << 18
 """Bytes that are pushed at a time."""
 SLOWEST = 100
+HOTTEST = 100_000
+"""Temperatures are below it."""
 SMALL = 30_000
 """Bytes of a small micro-batch."""
 PREFIX = f"PREFIX : <{EX}> "
@@ -56,12 +60,28 @@ def mixed(number: int) -> str:
     ][number % 3]
 
 
+def above(number: int) -> str:
+    """The few hottest: ten degrees, and in each of them as many thresholds as it takes."""
+    threshold = f"{HOTTEST - 11 + number % 10}.{number // 10:04}"
+    return f"{PREFIX} SELECT ?p ?v WHERE {{ STREAM :t [RANGE 3s] {{ ?p :temp ?v }} FILTER(?v > {threshold}) }}"
+
+
+def between(number: int) -> str:
+    least = number * 7919 % HOTTEST
+    condition = f"?v >= {least} && ?v < {least + 10}"
+    return f"{PREFIX} SELECT ?p ?v WHERE {{ STREAM :t [RANGE 3s] {{ ?p :temp ?v }} FILTER({condition}) }}"
+
+
 KINDS: dict[str, Callable[[int], str]] = {
     "duplicates": lambda number: asking("n7"),
     "templates": lambda number: asking(f"n{number}"),
     "windows": lambda number: asking(f"n{number}", f"RANGE {1000 + 20 * (number % 100)}ms"),
     "mixed": mixed,
+    "thresholds": above,
+    "bands": between,
 }
+COMPARED = ("thresholds", "bands")
+"""Kinds that read the stream of temperatures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +98,16 @@ class Data:
     def __init__(self, folder: Path, elements: int) -> None:
         self.names = folder / "names.nt"
         self.names.write_text("".join(f'<{EX}p{each}> <{EX}name> "n{each}" .\n' for each in range(PEOPLE)))
-        lines = (
+        self.elements = elements
+        self.parts = _parted(
             f"<{EX}p{each * 7919 % PEOPLE}> <{EX}at> <{EX}l{each % PLACES}> {each} .\n" for each in range(elements)
         )
-        self.elements = elements
-        self.parts: list[bytes] = []
-        waiting: list[str] = []
-        for line in lines:
-            waiting.append(line)
-            if len(waiting) >= PUSHED // len(line):
-                self.parts.append("".join(waiting).encode())
-                waiting.clear()
-        self.parts.append("".join(waiting).encode())
+        self.temperatures = _parted(
+            f'<{EX}p{each % PEOPLE}> <{EX}temp> "{each * 7919 % HOTTEST}"^^<{XSD_INTEGER.value}> {each} .\n'
+            for each in range(elements)
+        )
 
-    def run(self, queries: list[str], *, share: bool) -> Run:
+    def run(self, queries: list[str], *, share: bool, compared: bool = False) -> Run:
         with cqels.Engine(share=share) as engine:
             engine.load(self.names)
             began = process_time()
@@ -100,25 +116,36 @@ class Data:
                 last = process_time()
                 standing.append(engine.register(text))
             registered = process_time()
-            for part in self.parts:
-                engine.push(EX + "s", part)
+            for part in self.temperatures if compared else self.parts:
+                engine.push(EX + ("t" if compared else "s"), part)
             results = sum(len(query.take()) for query in standing)
             spent = process_time() - registered
         return Run(self.elements / spent, registered - began, registered - last, results)
 
 
+def _parted(lines: Iterator[str]) -> list[bytes]:
+    parts: list[bytes] = []
+    waiting: list[str] = []
+    for line in lines:
+        waiting.append(line)
+        if len(waiting) >= PUSHED // len(line):
+            parts.append("".join(waiting).encode())
+            waiting.clear()
+    return [*parts, "".join(waiting).encode()]
+
+
 def curve(data: Data, kind: str, counts: list[int]) -> Iterator[Bar]:
     """Throughput over the number of queries, sharing and not."""
-    make = KINDS[kind]
-    data.run([make(0)], share=True)
-    one = median(data.run([make(0)], share=share).rate for share in (True, False, True))
+    make, compared = KINDS[kind], kind in COMPARED
+    data.run([make(0)], share=True, compared=compared)
+    one = median(data.run([make(0)], share=share, compared=compared).rate for share in (True, False, True))
     too_slow = False
     for count in counts:
         queries = [make(number) for number in range(count)]
-        ours = data.run(queries, share=True)
+        ours = data.run(queries, share=True, compared=compared)
         apart = "not run: slower than a hundredth of one"
         if not too_slow:
-            theirs = data.run(queries, share=False)
+            theirs = data.run(queries, share=False, compared=compared)
             if theirs.results != ours.results:
                 raise AssertionError(f"{count} {kind}: {ours.results} results shared, {theirs.results} apart")
             too_slow = theirs.rate * SLOWEST < one

@@ -1,5 +1,5 @@
-"""Random scenarios with queries that are variants of each other: the same text with other constants, other widths of
-windows, or the same."""
+"""Random scenarios with queries that are variants of each other: the same text with other constants, other thresholds,
+other widths of windows, or the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from cqels.model.terms import XSD
+
 from .random_expressions import Choices, Features
 from .random_queries import LINKS, scenario
 from .scenarios import EX, NAME, Drop, Event, Register, Scenario, Snapshot
@@ -16,6 +18,15 @@ from .scenarios import EX, NAME, Drop, Event, Register, Scenario, Snapshot
 _NODES = (":a", ":b", ":c")
 _NODE = re.compile(r"(?<![\w:?<]):[ab]\b")
 _RANGE = re.compile(r"RANGE \d+s(?=\])")
+_THRESHOLD = re.compile(r"(?<=[<>=] )1\b|\b1(?= [<>])")
+_THRESHOLDS = (
+    *("0", "1", "1", "2", "2", "3", "-1", "+2", "1.5", "1.0", "0.25", "2.5e0", "5e-1", "1e0", "01", "'x'"),
+    *(
+        f"'{text}'^^<{XSD}{name}>"
+        for text, name in (("1", "byte"), ("0.25", "float"), ("2", "float"), ("z", "integer"))
+    ),
+    *(f"'{text}'^^<{XSD}double>" for text in ("NaN", "INF", "-INF")),
+)
 _PATTERNS = (
     "STREAM :s1 [{window}] {{ ?x {link} :a }}",
     "STREAM :s1 [{window}] {{ :a {link} ?y }}",
@@ -29,6 +40,33 @@ _PATTERNS = (
     "STREAM :s1 [{window}] {{ ?x {link} :a }} ?x {other} ?y . ?y {link} :b",
     "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x {link} :a }}",
     "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x {link} ?y }} FILTER(?y = :a)",
+)
+_COMPARED = (
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} FILTER(?n > 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n FILTER(1 >= ?n) }}",
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} FILTER(?n > 1 && ?n <= 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} FILTER(?n >= 1) FILTER(?n != 2 && ?n < 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} FILTER(?x = :a && ?n < 1)",
+    "STREAM :s1 [{window}] {{ :a :v ?n }} FILTER(?n >= 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} FILTER(?n = 'x' && ?n >= 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n . ?x {link} :a }} FILTER(?n >= 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n FILTER(?n > 1) }} STREAM :s2 [{window}] {{ ?x :v ?m FILTER(?m <= 1) }}",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y }} ?y :v ?n FILTER(?n < 1)",
+    "STREAM :s1 [{window}] {{ ?x {link} ?y OPTIONAL {{ ?x :v ?n }} }} FILTER(?n > 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} OPTIONAL {{ ?x {other} ?y }} FILTER(1 < ?n)",
+    "?x :v ?n OPTIONAL {{ STREAM :s1 [{window}] {{ ?x {link} ?y }} }} FILTER(?n > 1)",
+    "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x :v ?n FILTER(?n > 1) }}",
+    "STREAM :s1 [PARTITION BY ?x TRIPLES 1] {{ ?x :v ?n }} FILTER(?n > 1)",
+    "STREAM :s1 [{window}] {{ ?x :v ?n }} BIND(?n + 1 AS ?y) FILTER(?n > 1 && ?y < 1)",
+    "STREAM :s1 [{window}] {{ ?x ?w ?n }} FILTER(?n >= 1) FILTER NOT EXISTS {{ ?x {other} :b FILTER(?n > 1) }}",
+    "{{ SELECT ?x WHERE {{ STREAM :s1 [{window}] {{ ?x :v ?n }} FILTER(?n > 1) }} }} ?x {other} ?n FILTER(?n < 1)",
+)
+_COMPARED_FORMS = (
+    "SELECT ?x ?n ?y WHERE {{ {where} }}",
+    "SELECT DISTINCT ?n WHERE {{ {where} }}",
+    "SELECT ?x (COUNT(*) AS ?k) (SUM(?n) AS ?s) WHERE {{ {where} }} GROUP BY ?x",
+    "SELECT ?n (COUNT(*) AS ?k) WHERE {{ {where} }} GROUP BY ?n HAVING(COUNT(*) > 1 && ?n > 1)",
+    "SELECT ?x ?n (getENDTIME() AS ?e) WHERE {{ {where} }}",
 )
 _WIDTHS = (0, 1, 2, 2, 3, 3, 4, 4, 6)
 _WIDE_PATTERNS = (
@@ -80,6 +118,9 @@ _FORMS = (
 
 
 class _Variants(Choices):
+    thresholds = True
+    """Numbers that are compared with vary too."""
+
     def text(self, random: str) -> str:
         """A query with constants: a random one, or one of a kind that can share much."""
         if self.chance(30):
@@ -97,6 +138,13 @@ class _Variants(Choices):
         where = self.pick([*_WIDE_PATTERNS, *_WIDE_PATTERNS, *_PATTERNS]).format(**words)
         return self.pick([*_FORMS[:7], *_WIDE_FORMS]).format(where=where)
 
+    def compared_text(self) -> str:
+        """A query that compares with thresholds."""
+        links = [f":{link.value.removeprefix(EX)}" for link in LINKS]
+        window = self.pick([*["RANGE 2s"] * 4, *_WINDOWS])
+        where = self.pick(_COMPARED).format(window=window, link=self.pick(links), other=self.pick(links))
+        return self.pick(_COMPARED_FORMS).format(where=where)
+
     def variant(self, text: str) -> str:
         width = self.pick(_WIDTHS)
 
@@ -105,6 +153,8 @@ class _Variants(Choices):
 
         if self.chance(60):
             text = _RANGE.sub(ranging, text)
+        if self.thresholds:
+            text = _THRESHOLD.sub(lambda found: self.pick(_THRESHOLDS) if self.chance(70) else found[0], text)
         return _NODE.sub(lambda found: self.pick(_NODES) if self.chance(60) else found[0], text)
 
     def register(self, name: str, text: str, like: Scenario) -> Register:
@@ -129,12 +179,15 @@ class _Variants(Choices):
 
 
 @st.composite
-def variants(draw: Any, *, wide: bool = False) -> Scenario:
-    """`wide`: what they have in common is such that most can have windows of several widths and share them."""
+def variants(draw: Any, *, wide: bool = False, compared: bool = False) -> Scenario:
+    """`wide`: what they have in common is such that most can have windows of several widths and share them.
+
+    `compared`: they compare with thresholds.
+    """
     choices = Choices.drawn(draw)
     made = scenario(choices, Features(elements=14 if wide else 8))
     own = _Variants(choices.number)
-    text = own.wide_text() if wide else own.text(made.query)
+    text = own.compared_text() if compared else own.wide_text() if wide else own.text(made.query)
     emit = own.pick([None, "istream", "dstream", "changes", "changes" if wide else made.emit])
     policy = "cqels" if wide else own.pick([None, None, made.policy])
     made = replace(made, query=own.variant(text), emit=emit, policy=policy)
@@ -143,12 +196,19 @@ def variants(draw: Any, *, wide: bool = False) -> Scenario:
     return replace(made, others=others, events=events)
 
 
-def crowd(seed: int, count: int = 200, *, restless: int = 40) -> Scenario:
-    """Many queries over the same streams: some are variants of others, and `restless` of a hundred come later or go."""
+def crowd(seed: int, count: int = 200, *, restless: int = 40, compared: bool = False) -> Scenario:
+    """Many queries over the same streams: some are variants of others, and `restless` of a hundred come later or go.
+
+    `compared`: the variants compare with thresholds, which vary.
+    """
     choices = Choices.seeded(seed)
     own = _Variants(choices.number)
+    own.thresholds = compared
     base = replace(scenario(choices, Features(elements=20)), policy=None)
-    texts = [own.wide_text() if own.chance(50) else own.text(base.query) for _ in range(10)]
+    if compared:
+        texts = [own.compared_text() for _ in range(10)]
+    else:
+        texts = [own.wide_text() if own.chance(50) else own.text(base.query) for _ in range(10)]
     there: list[Register] = []
     events: list[Event] = list(base.events)
     for number in range(count):

@@ -45,6 +45,7 @@ MADE = {
     "company": scenarios(COMPANY, beside=2),  # queries beside others, those that go, those that read another
     "variants": variants(),  # queries differ in constants, so that they share what they can
     "widths": variants(wide=True),  # and in the widths of their windows
+    "thresholds": variants(compared=True, wide=True),  # and in the numbers that they compare with
 }
 
 
@@ -137,12 +138,12 @@ def test_blocks_do_not_matter(examples: int) -> None:
 
 
 @pytest.mark.parametrize("examples", SIZES)
-@pytest.mark.parametrize("wide", [False, True], ids=["constants", "widths"])
-def test_sharing_is_not_seen(wide: bool, examples: int) -> None:
+@pytest.mark.parametrize("made", ["variants", "widths", "thresholds"])
+def test_sharing_is_not_seen(made: str, examples: int) -> None:
     """Queries that share, given all elements at once, send what each sends alone, given one by one."""
 
     @settings(max_examples=examples)
-    @given(variants(wide=wide))
+    @given(MADE[made])
     def law(scenario: Scenario) -> None:
         elements = sorted((each for each in scenario.events if isinstance(each, Element)), key=lambda each: each.time)
         results = []

@@ -11,6 +11,7 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.engine import Engine
 from cqels.io import Element
 from cqels.model.time import SECOND
+from cqels.plan.algebra import Thresholds, walk_plan
 from cqels.plan.prepare import prepare
 from cqels.plan.templates import CLASS, constants_of, general
 
@@ -223,6 +224,168 @@ def test_the_widest_goes_and_what_is_saved_is_as_wide(engine: Engine) -> None:
     assert other.snapshot() == engine.snapshot()
     sent = [(each.sign, each.values[1]) for each in other.query("2").take()]
     assert sent == [(sign, ex(place)) for sign, place in ("+x", "+y", "-x", "+z", "-y", "-z", "+z")]
+
+
+# ---------------------------------------------------------------- thresholds
+
+HOT = "SELECT ?p ?v WHERE { STREAM :s [RANGE %ds] { ?p :temp ?v } FILTER(?v > %s) }"
+
+
+def warm(engine: Engine, person: str, value: str, time: int, kind: str = "integer") -> None:
+    number = Literal(value, datatype=NamedNode("http://www.w3.org/2001/XMLSchema#" + kind))
+    engine.push(STREAM, [(ex(person), ex("temp"), number)], time=f"{time}s")
+
+
+def values(query: object) -> list[str]:
+    return [f"{each.sign}{each.values[-1].value}" for each in query.take()]  # type: ignore[attr-defined]
+
+
+COMPARED = [
+    ("SELECT * { STREAM :s [RANGE 9s] { ?p :temp ?v } FILTER(?v > %s) }", ["1", "2", "2.0", "15e-1", "-3"]),
+    ("SELECT * { STREAM :s [RANGE 9s] { ?p :temp ?v FILTER(%s >= ?v) } }", ["1", "2", "2.0", "15e-1", "4"]),
+    ("SELECT * { STREAM :s [RANGE 9s] { :%s :temp ?v } FILTER(?v < %s && ?v >= %s) }", ["a 3 1", "b 4 2", "a 4 2"]),
+    ("SELECT * { STREAM :s [RANGE %ss] { ?p :temp ?v } FILTER(%s < ?v) }", ["9 1", "3 2", "3 1"]),
+    ("SELECT * { STREAM :s [RANGE %ss] { :%s :temp ?v } FILTER(%s < ?v) }", ["9 a 1", "3 a 2", "3 b 1", "9 b 1"]),
+    (
+        "SELECT ?p (COUNT(*) AS ?n) { STREAM :s [RANGE 9s] { ?p :temp ?v OPTIONAL { ?v :p ?o } } FILTER(?v > %s) } "
+        "GROUP BY ?p",
+        ["1", "2", "0"],
+    ),
+    (
+        "SELECT ?p ?v ?w { STREAM :s [RANGE 9s] { ?p :temp ?v FILTER(?v > %s) } "
+        "STREAM :s [RANGE 9s] { ?p :temp ?w FILTER(?w < %s) } }",
+        ["1 3", "2 4", "0 2"],
+    ),
+]
+
+
+@pytest.mark.parametrize("emit", ["istream", "dstream", "changes"])
+@pytest.mark.parametrize(("text", "variants"), COMPARED)
+def test_thresholds_are_compared_with_in_one_place(text: str, variants: list[str], emit: str) -> None:
+    sent = []
+    for share in (True, False):
+        with Engine(share=share) as engine:
+            queries = [engine.register(PREFIX + text % tuple(each.split()), emit=emit) for each in variants]
+            assert pipelines(engine) == (1 if share else len(variants))
+            readings = [("1", "integer"), ("2.0", "decimal"), ("x", "string"), ("2.5", "double"), ("3", "float")]
+            readings += [("9" * 40, "integer"), ("x", "integer"), ("NaN", "double"), ("2", "integer"), ("3", "byte")]
+            for time, (value, kind) in enumerate(readings * 2):
+                warm(engine, "ab"[time % 2 ^ time // 10], value, time, kind)
+            engine.heartbeat("60s")
+            sent.append([[(each.time, each.sign, each.values) for each in query.take()] for query in queries])
+    assert sent[0] == sent[1]
+    assert all(sent[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "constants"),
+    [
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?y > 1 && 2.5 >= ?y) }", ["1", "2.5"]),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y FILTER(?y > 1 && ?y != 3) } FILTER(?y < 2) }", ["2", "1"]),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?y > 1 || ?y < 0) }", []),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?y > 'a' && ?y > 'x'^^<http://ex.org/t>) }", []),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?y > 'INF'^^<http://www.w3.org/2001/XMLSchema#double>) }", []),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?y > 'x'^^<http://www.w3.org/2001/XMLSchema#integer>) }", []),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y OPTIONAL { ?x :q ?z } } FILTER(?z > 1) }", []),
+        ("SELECT * { STREAM :s [NOW] { ?x :p ?y } BIND(?y + 1 AS ?z) FILTER(?z > 1) }", []),
+        ("SELECT * { { SELECT ?x { STREAM :s [NOW] { ?x :p ?y } } } FILTER(?y > 1) }", []),
+        ("SELECT ?x (COUNT(*) AS ?n) { STREAM :s [NOW] { ?x :p ?y } } GROUP BY ?x HAVING(?n > 1)", []),
+        ("SELECT * { STREAM :s [PARTITION BY ?x TRIPLES 1] { ?x :p ?y FILTER(?y > 1) } }", []),
+        ("SELECT * { ?x :p ?y FILTER(?y > 1) OPTIONAL { STREAM :s [NOW] { ?x :q ?z } } }", []),
+    ],
+)
+def test_the_thresholds_of_a_query(text: str, constants: list[str]) -> None:
+    query = prepare(PREFIX + text)
+    assert [term.value for term in constants_of(query) or ()] == constants
+    made = general(query, range(len(constants)))
+    assert made.thresholds == made.varying == (*range(len(constants)),)
+    assert [isinstance(each, Thresholds) for each in walk_plan(made.query.plan)].count(True) == bool(constants)
+
+
+def test_thresholds_of_dropped_queries_are_passed_over() -> None:
+    with Engine() as engine:
+        queries = {each: engine.register(PREFIX + HOT % (3, each), name=each, emit="changes") for each in "1234"}
+        warm(engine, "a", "9", 1)
+        for each in "13":
+            engine.drop(each)
+        warm(engine, "b", "3", 2)
+        engine.heartbeat("9s")
+        assert values(queries["2"]) == ["+9", "+3", "-9", "-3"]
+        assert values(queries["4"]) == ["+9", "-9"]
+        assert values(queries["3"]) == ["+9"]
+
+
+def test_a_group_goes_with_its_last_query() -> None:
+    text = "SELECT ?v WHERE { STREAM :s [ALL] { :%s :temp ?v } FILTER(?v > %d) }"
+    with Engine() as engine:
+        for name, threshold in (("a", 1), ("a", 2), ("b", 1), ("b", 3)):
+            engine.register(PREFIX + text % (name, threshold), name=f"{name}{threshold}")
+        warm(engine, "a", "9", 1)
+        for value, name in zip("567", ("a1", "a2", "b1"), strict=True):
+            engine.drop(name)
+            for person in "ab":
+                warm(engine, person, value, 2)
+        assert values(engine.query("b3")) == ["5", "6", "7"]
+        compared = next(line for line in engine.query("b3").explain().splitlines() if "Pass the thresholds" in line)
+        assert "changes: 18 " in compared  # three of a came for two and went, three of b stay for two
+
+
+@pytest.mark.parametrize("dropped", [[], ["0"], ["0", "2"]])
+def test_thresholds_are_saved(engine: Engine, dropped: list[str], tmp_path: Path) -> None:
+    """What is compared with first stays what it was, also if the query that it was the threshold of has gone."""
+    text = "SELECT ?v WHERE { STREAM :s [RANGE %ds] { :%s :temp ?v } FILTER(?v > %s && ?v <= %s) }"
+    told = [(9, "a", "1", "8"), (4, "a", "2.5", "9e0"), (9, "b", "3", "7"), (6, "b", "3e0", "8"), (6, "a", "4", "9")]
+    texts = {f"{number}": text % each for number, each in enumerate(told)}
+    for name in texts:
+        engine.register(PREFIX + texts[name], name=name, emit="changes")
+    warm(engine, "a", "5", 1)
+    warm(engine, "b", "7", 2)
+    for name in dropped:
+        engine.drop(name)
+        del texts[name]
+    other = Engine(store=engine.store)
+    for name in reversed(texts):
+        other.register(PREFIX + texts[name], name=name, emit="changes")
+    other.restore(engine.snapshot())
+    for each in (engine, other):
+        assert pipelines(each) == 1
+        warm(each, "a", "4", 4)
+        warm(each, "b", "5", 5)
+        each.drop("3")
+        warm(each, "b", "6", 6)
+        each.heartbeat("90s")
+    for name in texts:
+        if name != "3":
+            assert other.query(name).take() == engine.query(name).take() != []
+    assert other.snapshot() == engine.snapshot()
+
+
+def test_explain_says_what_is_compared() -> None:
+    with Engine() as engine:
+        queries = [engine.register(PREFIX + HOT % (width, each)) for width, each in ((3, 4), (5, "2.5"), (3, 3))]
+        first, *lines = queries[0].explain().splitlines()
+        assert first == "shared with query-2, query-3, told apart by the width of windows, ?v > …"
+        assert "      Pass the thresholds of each query: ?v > …" in lines
+        assert any("Filter ?v > 2.5" in line for line in lines)
+        assert '"operator": "Thresholds"' in queries[0].explain("json")
+        warm(engine, "a", "9", 1)
+        assert any(
+            "Pass the thresholds of each query: ?v > …   changes: 3   state: " in line
+            for line in queries[0].explain().splitlines()
+        )
+
+
+def test_a_join_of_the_dataset_alone_is_told_nothing(engine: Engine) -> None:
+    """Its constants are part of a table, so queries that differ in them share nothing."""
+    text = "SELECT ?p ?l WHERE { ?p :name '%s' OPTIONAL { STREAM :s [NOW] { ?p :at ?l } } }"
+    queries = [engine.register(PREFIX + text % name) for name in "ABA"]
+    assert pipelines(engine) == 2
+    go(engine, "a", "x", 1)
+    assert [[each.values for each in query.take()] for query in queries] == [
+        [(ex("a"), ex("x"))],
+        [(ex("b"), None)],
+        [(ex("a"), ex("x"))],
+    ]
 
 
 # ---------------------------------------------------------------- coming and going

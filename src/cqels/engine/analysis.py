@@ -109,8 +109,7 @@ class _Analysis:
         queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
         queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
         shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
-        programs = [program for select in self._pipeline.selects.values() for program in select.programs]
-        shared += [self._pipeline.place, *programs, *self._arena.words[:16].tolist()]
+        shared += [self._pipeline.place, *self._pipeline.programs, *self._arena.words[:16].tolist()]
         self._reach(np.array(shared, np.int64), reached)
         reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
         own = np.searchsorted(self._starts, np.array(places, np.int64))

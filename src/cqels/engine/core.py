@@ -604,8 +604,8 @@ class Core:
                 serve(self.dictionary, pipeline.groups[number])
             elif number in pipeline.recomputed:
                 self._recomputation.serve(pipeline, pipeline.recomputed[number], running.name)
-            elif number in pipeline.selects:
-                self.calls.answer(int(words[pipeline.selects[number].place + PROGRAM]))
+            elif asking := pipeline.asking(number):
+                self.calls.answer(int(words[asking + PROGRAM]))
             else:  # an operator that orders
                 tell(self.dictionary, pipeline.terms)
         self.gather(running, most)

@@ -1,14 +1,15 @@
-"""Queries that differ in constants and widths of windows alone share a pipeline, and what it sends goes to each.
+"""Queries that differ in constants, thresholds and widths alone share a pipeline, and what it sends goes to each.
 
 Queries share if nothing happened between their registrations: no element, no heartbeat, no change of the dataset.
 Each has the results that it would have alone, since the windows of all of them have seen the same.  So the pipeline is
-made when something happens: then it is known who shares it, what varies (`plan.templates`), and how wide the widest
-windows are.
+made when something happens: then it is known who shares it, what varies (`plan.templates`), how wide the widest windows
+are, and which thresholds (`engine.thresholds`) are the loosest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,12 +17,15 @@ import numpy as np
 from pyoxigraph import Literal
 
 from cqels.engine.batch import Words
+from cqels.engine.thresholds import listed, loosest
 from cqels.flow.stages import put_rows
 from cqels.kernels.rows import COLUMNS
+from cqels.kernels.thresholds import Listed, tell_thresholds
 from cqels.model.terms import Term
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.scope import variables
-from cqels.plan.templates import CLASS, WIDTH, General, constants_of, general, is_own
+from cqels.plan.show import Show
+from cqels.plan.templates import CLASS, GROUP, WIDTH, General, constants_of, general, is_own
 
 if TYPE_CHECKING:
     from cqels.engine.core import Core, Running
@@ -37,6 +41,8 @@ class Class:
 
     number: int
     constants: Constants
+    group: int = 0
+    """That of the classes that differ in thresholds alone, or in widths too."""
     members: list[Running] = field(default_factory=list)
 
 
@@ -47,6 +53,8 @@ class Made:
     general: General
     widest: int
     """Nanoseconds of its windows, if their width varies."""
+    loosest: Mapping[int, Collection[Term]]
+    """Thresholds by their numbers, those that vary: every solution passes one of each."""
     running: Running
 
 
@@ -61,6 +69,8 @@ class Share:
     made: Made | None = None
     _by_word: dict[int, Class] = field(default_factory=dict)
     """The classes by the words of their numbers, which are the same in every dictionary."""
+    _groups: Counter[int] = field(default_factory=Counter)
+    """How many classes are in each group."""
 
     @property
     def members(self) -> Iterator[Running]:
@@ -74,9 +84,10 @@ class Share:
             self.next += 1
         self.join(running, self.classes[constants])
 
-    def opened(self, number: int, constants: Constants) -> Class:
+    def opened(self, number: int, constants: Constants, group: int = 0) -> Class:
         """A new class of this number."""
-        one = self.classes[constants] = self._by_word[self._word(number)] = Class(number, constants)
+        one = self.classes[constants] = self._by_word[self._word(number)] = Class(number, constants, group)
+        self._groups[group] += 1
         return one
 
     def join(self, running: Running, one: Class) -> None:
@@ -93,14 +104,18 @@ class Share:
         running.member = None
         if not one.members:
             del self.classes[constants], self._by_word[self._word(one.number)]
-            self._tell([one], -1)
+            self._groups[one.group] -= 1
+            if self.made is not None and not (self.general.comparisons and self._groups[one.group]):
+                self._tell([one], -1)
 
     # ------------------------------------------------------------ the pipeline
 
     @property
     def general(self) -> General:
         """The query for all that have a part in it."""
-        return self.made.general if self.made is not None else general(self._any, self._varying(), self._widest())
+        if self.made is not None:
+            return self.made.general
+        return general(self._any, self._varying(), self._widest(), self._loosest())
 
     @property
     def running(self) -> Running:
@@ -114,16 +129,27 @@ class Share:
         assert self.made is not None
         return self.made.widest
 
+    @property
+    def loosest(self) -> Mapping[int, Collection[Term]]:
+        """The loosest thresholds by their numbers, when it is made."""
+        assert self.made is not None
+        return self.made.loosest
+
     def make(self) -> None:
         """Have the pipeline that those who are here need."""
-        self.compile(self._varying(), self._widest(), dict(self.core.streams))
-        self._tell(self.classes.values(), 1)
+        self.compile(self._varying(), self._widest(), self._loosest(), dict(self.core.streams))
+        if self.general.comparisons:
+            self._tell(self._grouped(), 1)
+        else:
+            self._tell(self.classes.values(), 1)
 
-    def compile(self, varying: Collection[int], widest: int, streams: dict[str, int]) -> None:
+    def compile(
+        self, varying: Collection[int], widest: int, loosest: Mapping[int, Collection[Term]], streams: dict[str, int]
+    ) -> None:
         """Have the pipeline for queries that differ in these constants; nothing is known to it yet."""
-        of_all = general(self._any, varying, widest)
+        of_all = general(self._any, varying, widest, loosest)
         running = self.core.compiled(of_all.query, "", streams)
-        running.share, self.made = self, Made(of_all, widest, running)
+        running.share, self.made = self, Made(of_all, widest, loosest, running)
         columns = tuple(name for name in running.pipeline.columns if name != CLASS)
         for member in self.members:
             member.pipeline, member.plan, member.functions = running.pipeline, running.plan, []
@@ -144,19 +170,27 @@ class Share:
             return 0
         return max(_nanoseconds(constants[of_all.numbers[-1]]) for constants in self.classes)
 
+    def _loosest(self) -> dict[int, Collection[Term]]:
+        of_all = general(self._any, self._varying())
+        return {
+            number: loosest(comparison, {constants[number] for constants in self.classes})
+            for comparison, number in zip(of_all.comparisons, of_all.thresholds, strict=True)
+        }
+
     # ------------------------------------------------------------ what is told
 
     def told(self, running: Running) -> str:
         """What a query shares with whom, in a line."""
         others = [each.name for each in self.members if each is not running]
         named = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW:,} more" if len(others) > _FEW else "")
-        columns = ", ".join(map(_in_words, self.general.columns))
+        thresholds = map(Show({}).threshold, self.general.comparisons)
+        columns = ", ".join(dict.fromkeys((*map(_in_words, self.general.columns), *thresholds)))
         apart = f", told apart by {columns}" if columns else ", all of them alike"
         return f"shared with {named}{apart}"
 
     def route(self, rows: Words) -> None:
         """Give rows that were sent to the queries that they are for."""
-        if not self.general.columns:
+        if not self.general.varying:
             for each in self.members:
                 each.raw.append(rows)
             return
@@ -175,13 +209,32 @@ class Share:
     # ------------------------------------------------------------ tables
 
     def _tell(self, classes: Collection[Class], weight: int) -> None:
-        """Put the rows of classes into the table that is joined, if there is one."""
-        if self.made is None:
-            return
+        """Put the rows of classes, or of their groups, into the table that is joined, if there is one."""
         for table in self.running.pipeline.tables:
-            if CLASS in table.stage.columns:
+            if CLASS in table.stage.columns or GROUP in table.stage.columns:
                 rows = np.array([self._words(each) for each in classes], np.int64)
                 put_rows(self.core.arena, table.stage.queue, rows, np.full(len(rows), weight))
+
+    def _grouped(self) -> list[Class]:
+        """Put the classes into groups, and tell their thresholds to those who compare: the first one of each group."""
+        groups: dict[Constants, list[Class]] = {}
+        for each in self.classes.values():
+            groups.setdefault(self._key(each)[: len(self.general.keys)], []).append(each)
+        told: list[list[Listed]] = []
+        for number, classes in enumerate(groups.values()):
+            for each in classes:
+                each.group = number
+            rows = [([each.constants[at] for at in self.general.thresholds], self._added(each)) for each in classes]
+            told.append(listed(self.general.comparisons, rows, self.core.calls.word_of))
+        self._groups = Counter(each.group for each in self.classes.values())
+        for compared in self.running.pipeline.thresholds.values():
+            tell_thresholds(self.core.arena, compared.place, told)
+        return [classes[0] for classes in groups.values()]
+
+    def _added(self, one: Class) -> list[int]:
+        """What those who compare add to a solution for a class: its number, and the width if that varies."""
+        widths = [] if WIDTH not in self.general.columns else [_nanoseconds(self._key(one)[-1])]
+        return [self._word(one.number), *widths]
 
     def keys(self, plan: Plan) -> tuple[tuple[str, ...], list[Constants]]:
         """The columns that a static part has of the joined table, and their values, each once."""
@@ -193,11 +246,11 @@ class Share:
         )
 
     def _words(self, one: Class) -> list[int]:
-        """The row of a class: terms, the width as a plain number, and the number of the class."""
+        """The row of a class: terms, the width as a plain number, and the number of the class or its group."""
         encode = self.core.terms.encode
-        named = zip(self.general.columns, self._key(one), strict=True)
+        named = zip(self.general.keys, self._key(one), strict=False)
         told = [_nanoseconds(term) if name == WIDTH else encode(term) for name, term in named]
-        return [*told, self._word(one.number)]
+        return [*told, one.group if self.general.comparisons else self._word(one.number)]
 
     def _word(self, number: int) -> int:
         return self.core.terms.encode(Literal(number))

@@ -27,7 +27,7 @@ from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 from cqels.plan.templates import constants_of
 
-VERSION = 5
+VERSION = 6
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -159,10 +159,13 @@ class State:
             "shares": [
                 {
                     **_pipeline(share.running),
-                    "varying": list(share.general.numbers),
+                    "varying": list(share.general.varying),
                     "widest": share.widest,
+                    "loosest": [[number, [*map(str, terms)]] for number, terms in share.loosest.items()],
                     "next": share.next,
-                    "classes": [[each.number, [one.name for one in each.members]] for each in share.classes.values()],
+                    "classes": [
+                        [each.number, each.group, [one.name for one in each.members]] for each in share.classes.values()
+                    ],
                 }
                 for share in core.shares
             ],
@@ -269,14 +272,15 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
 
 def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:
     share = Share(core, next=state["next"])
-    for number, names in state["classes"]:
+    for number, group, names in state["classes"]:
         members = [by_name[name] for name in names]
         constants = constants_of(members[0].query)
         assert constants is not None
-        one = share.opened(number, constants)
+        one = share.opened(number, constants, group)
         for member in members:
             share.join(member, one)
-    share.compile(state["varying"], state["widest"], _numbered(state["known"]))
+    loosest = {number: [*map(term_of, texts)] for number, texts in state["loosest"]}
+    share.compile(state["varying"], state["widest"], loosest, _numbered(state["known"]))
     return share
 
 

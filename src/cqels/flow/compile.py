@@ -84,6 +84,8 @@ class Compiler(Windows):
                 return self.distinct(self.stage(inner, active))
             case algebra.Narrow():
                 return self._narrow(plan, active)
+            case algebra.Thresholds(input=inner, comparisons=comparisons, group=group, columns=columns):
+                return self.compared(self.stage(inner, active), comparisons, group, columns)
             case algebra.Slice():
                 return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
@@ -369,6 +371,7 @@ class Compiler(Windows):
             columns,
             self.tables,
             self.selects,
+            self.thresholds,
             groups,
             self.recomputed,
             self.computed,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import Given, compile_expression
-from cqels.flow.stages import JoinTrace, Select, Stage
+from cqels.flow.stages import Compared, JoinTrace, Select, Stage
 from cqels.kernels import machine
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct
@@ -18,8 +18,9 @@ from cqels.kernels.narrow import make_narrow
 from cqels.kernels.negation import LEFT_JOIN, make_negation
 from cqels.kernels.rows import COLUMNS, make_queue, widen
 from cqels.kernels.select import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
+from cqels.kernels.thresholds import make_thresholds
 from cqels.kernels.union import make_copied, make_project, make_union
-from cqels.lang.expressions import Constant, Expression
+from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.terms import Term
 from cqels.plan.scope import needed
 
@@ -40,6 +41,8 @@ class Operators:
     operators: list[tuple[int, int]] = field(default_factory=list)
     selects: dict[int, Select] = field(default_factory=dict)
     """Number of an operator (counted from 1) to what is known of it, if it is a SELECT."""
+    thresholds: dict[int, Compared] = field(default_factory=dict)
+    """Number of an operator to what is known of it, if it is a THRESHOLDS."""
     queues: list[int] = field(default_factory=list)
     joins: list[JoinTrace] = field(default_factory=list)
     computed: frozenset[str] = frozenset()
@@ -108,6 +111,20 @@ class Operators:
         place = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh)
         self.add(machine.NARROW, place)
         return Stage(out, names, source.nullable)
+
+    def compared(self, source: Stage, comparisons: Sequence[Call], group: str | None, added: tuple[str, ...]) -> Stage:
+        """Each row once for every class of its group that lets it pass, with what is told of the class."""
+        thresholds = [each.args[1].name for each in comparisons if isinstance(each.args[1], Var)]
+        columns = {name: place for place, name in enumerate((*source.columns, *thresholds))}
+        programs = tuple(compile_expression(each, columns, self.calls) for each in comparisons)
+        names = (*(name for name in source.columns if name != group), *added)
+        out = self.queue(len(names))
+        at = None if group is None else source.columns.index(group)
+        dictionary = self.calls.dictionary.place
+        place = make_thresholds(self.arena, out, source.queue, programs, at, len(added), dictionary)
+        self.add(machine.THRESHOLDS, place)
+        self.thresholds[len(self.operators)] = Compared(place, programs)
+        return Stage(out, names, source.nullable, source.in_turn)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:
         """Each row once, with the stamps of its newest occurrence, or with none."""

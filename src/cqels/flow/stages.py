@@ -119,6 +119,14 @@ class Select:
     passed: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A THRESHOLDS: its place, and the programs of its comparisons."""
+
+    place: int
+    programs: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Pipeline:
     """A query in the arena: the place of its program, what Python has to know of it, and the parts that are tables."""
@@ -129,6 +137,8 @@ class Pipeline:
     tables: list[Table]
     selects: dict[int, Select]
     """Number of an operator (counted from 1) to what is known of it, if it is a SELECT."""
+    thresholds: dict[int, Compared]
+    """Number of an operator to what is known of it, if it is a THRESHOLDS."""
     groups: dict[int, int]
     """Number of a GROUP BY operator to its place."""
     recomputed: dict[int, Recomputed]
@@ -144,6 +154,17 @@ class Pipeline:
     """The streams that there were when it was registered: those that a variable ranges over."""
     terms: int
     """Where the order of terms is known, 0 if the query does not need it."""
+
+    def asking(self, number: int) -> int:
+        """The place of an operator that runs expressions; 0 if it runs none."""
+        found = self.selects.get(number) or self.thresholds.get(number)
+        return 0 if found is None else found.place
+
+    @property
+    def programs(self) -> list[int]:
+        """The places of all expressions that operators run."""
+        asking: list[Select | Compared] = [*self.selects.values(), *self.thresholds.values()]
+        return [program for each in asking for program in each.programs]
 
     @property
     def reasons(self) -> list[tuple[Plan, str]]:

@@ -75,7 +75,9 @@ from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, a
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED, NARROW, LISTING = range(12)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED, NARROW, THRESHOLDS, LISTING = range(
+    13
+)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
 NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
@@ -107,6 +109,7 @@ _STEPS = {
     CLOSURE: "closure.closure_step",
     ORDERED: "topk.ordered_step",
     NARROW: "narrow.narrow_step",
+    THRESHOLDS: "thresholds.thresholds_step",
     LISTING: "listing.send_listing",
 }
 """The kernels that take a step of an operator: functions of the base, its place and the tick's time.

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from pyoxigraph import NamedNode
 
-from cqels.lang.expressions import Aggregate, Exists, Expression, Var, transform, walk
+from cqels.lang.expressions import Aggregate, Call, Exists, Expression, Var, transform, walk
 from cqels.lang.syntax import Path, Window
 from cqels.model.errors import QueryError, Span
 from cqels.model.terms import Term
@@ -222,6 +222,21 @@ class Narrow(Plan):
 
 
 @dataclass(frozen=True, slots=True)
+class Thresholds(Plan):
+    """The solutions, each once for every class of queries whose thresholds it passes; these are told while it runs.
+
+    A comparison is one of a variable with a threshold, which has a name that stands nowhere else.  The column `group`
+    says which classes are asked, all if it is None; it ends here.  A solution has `columns` more: what is told of its
+    class.
+    """
+
+    input: Plan
+    comparisons: tuple[Call, ...]
+    group: str | None
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A planned query: what to compute, how to speak of it, when to emit.
 
@@ -281,6 +296,8 @@ def expressions_of(plan: Plan) -> tuple[Expression, ...]:
             return tuple(aggregate for _, aggregate in aggregates)
         case OrderBy(keys=keys):
             return tuple(expression for expression, _ in keys)
+        case Thresholds(comparisons=comparisons):
+            return comparisons
         case _:
             return ()
 
@@ -299,6 +316,8 @@ def map_expressions(plan: Plan, change: Callable[[Expression], Expression]) -> P
         case Group(aggregates=aggregates):
             changed = tuple((name, cast(Aggregate, change(aggregate))) for name, aggregate in aggregates)
             return replace(plan, aggregates=changed)
+        case Thresholds(comparisons=comparisons):
+            return replace(plan, comparisons=tuple(cast(Call, change(each)) for each in comparisons))
         case _:
             return plan
 

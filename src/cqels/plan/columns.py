@@ -23,6 +23,7 @@ from cqels.plan.algebra import (
     Slice,
     Static,
     Stream,
+    Thresholds,
     Union,
     expressions_of,
     walk_plan,
@@ -80,6 +81,8 @@ def _pruned(plan: Plan, wanted: frozenset[str]) -> Plan:
             return replace(plan, input=_pruned(inner, wanted))
         case Narrow(input=inner, width=width):
             return replace(plan, input=_pruned(inner, wanted | {width}))
+        case Thresholds(input=inner, group=group):
+            return replace(plan, input=_pruned(inner, wanted | {group} if group is not None else wanted))
         case Graph(name=name, input=inner):  # a variable that ranges over graphs is joined with the inside
             return replace(plan, input=_pruned(inner, wanted | {name.name} if isinstance(name, Var) else wanted))
         case Union(inputs=inputs):

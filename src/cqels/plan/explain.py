@@ -128,6 +128,8 @@ class _Explainer:
                 return "Distinct", []
             case algebra.Narrow():
                 return "Narrow to the window of each query", []
+            case algebra.Thresholds(comparisons=comparisons):
+                return f"Pass the thresholds of each query: {', '.join(map(show.threshold, comparisons))}", []
             case algebra.OrderBy(keys=keys):
                 words = [
                     f"DESC({show.expression(key)})" if descending else show.expression(key) for key, descending in keys

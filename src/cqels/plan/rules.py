@@ -33,6 +33,7 @@ from cqels.plan.algebra import (
     Query,
     Sequence,
     Stream,
+    Thresholds,
     Triple,
     Triples,
     Union,
@@ -178,7 +179,7 @@ def _below(plan: Plan, condition: Expression) -> Plan | None:
     """The plan with the condition inside it, or None where it has to stay above."""
     wanted = reads(condition)
     match plan:
-        case Union() | Distinct() | Narrow():
+        case Union() | Distinct() | Narrow() | Thresholds():
             return map_inputs(plan, lambda each: _push(each, condition))
         case OrderBy(input=inner):  # what is filtered has no order
             return _push(inner, condition)

@@ -24,6 +24,7 @@ from cqels.plan.algebra import (
     Slice,
     Static,
     Stream,
+    Thresholds,
     Triples,
     Union,
     Values,
@@ -66,6 +67,9 @@ def _variables(plan: Plan) -> Iterable[str]:
                 yield at
         case Narrow(input=inner, width=width):
             yield from (name for name in _variables(inner) if name != width)
+        case Thresholds(input=inner, group=group, columns=columns):
+            yield from (name for name in _variables(inner) if name != group)
+            yield from columns
         case Group(keys=keys, aggregates=aggregates):
             yield from keys
             yield from (name for name, _ in aggregates)
@@ -95,6 +99,8 @@ def certain(plan: Plan) -> frozenset[str]:
             return certain(inner)  # the expression of an Extend may fail and leave its variable unbound
         case Narrow(input=inner, width=width):
             return certain(inner) - {width}
+        case Thresholds(input=inner, group=group, columns=columns):
+            return certain(inner) - {group} | frozenset(columns)
         case Service(input=inner, silent=silent):
             return frozenset() if silent else certain(inner)
         case Values(variables=names, rows=rows):

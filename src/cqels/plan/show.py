@@ -58,6 +58,10 @@ class Show:
                 called = name if name in ARITY or ":" not in name else self._notation.term(NamedNode(name))
                 return f"{called}({', '.join(self.expression(each) for each in args)})"
 
+    def threshold(self, comparison: Call) -> str:
+        """A comparison with what is not said."""
+        return f"{self.expression(comparison.args[0])} {INFIX[comparison.name][0]} …"
+
     def aggregate(self, node: Aggregate) -> str:
         argument = "*" if node.argument is None else self.expression(node.argument)
         separator = f"; separator={node.separator!r}" if node.name == "GROUP_CONCAT" and node.separator != " " else ""

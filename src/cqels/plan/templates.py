@@ -1,4 +1,4 @@
-"""Queries that differ in constants and widths of windows alone: what they have in common, and the constants of each.
+"""Queries that differ in constants, thresholds and widths of windows alone: what they share, and what each has.
 
 The constants stand in triple patterns, as subject or object, or are what a FILTER wants a variable to be.  In the
 general plan those that vary are variables, and a table (VALUES without rows, to be told them while the queries run) is
@@ -11,18 +11,27 @@ Narrow lets solutions go when the windows of their class would.  A solution then
 elements that it came from are in the window: so all that reads streams has to be in that join, and nothing in it may
 depend on what is *not* in a window.  Where elements are joined with each other, the wider a window the more solutions
 does an element make, in vain for those who have a narrow one: so these share with others of about their width.
+
+The numbers that FILTERs compare variables with (`?v > 30`) are *thresholds*.  If some vary, the table has a row for
+each *group* of classes that do not differ in anything else, with its number in the column GROUP, or there is no table
+if there is one group; and right above the join a Thresholds gives each solution to the classes that it is for, with
+their WIDTH if that varies.  What no class lets pass need not be joined: a FILTER with the loosest threshold sees to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from math import isfinite
 
 from pyoxigraph import Literal, NamedNode
 
 from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import Count, Now, Range
+from cqels.model.numbers import Number
 from cqels.model.terms import RDF_TYPE, XSD_STRING, Term
+from cqels.model.values import value_of
 from cqels.plan.algebra import (
     Distinct,
     Extend,
@@ -38,6 +47,7 @@ from cqels.plan.algebra import (
     Project,
     Query,
     Stream,
+    Thresholds,
     Triple,
     Triples,
     Union,
@@ -49,8 +59,9 @@ from cqels.plan.algebra import (
 from cqels.plan.columns import DRAWS
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
+from cqels.plan.static import is_static
 
-CLASS, WIDTH = "_:.class", "_:.width"
+CLASS, WIDTH, GROUP = "_:.class", "_:.width", "_:.group"
 """Columns with names that no blank node of a query has."""
 WIDEST = 1 << 62
 """Nanoseconds of a window from which on it is not compared with others: times are words of 64 bits."""
@@ -58,18 +69,32 @@ MOST_NODES = 150
 """Nodes of a plan and its expressions up to which it is compared with others: more may be nested too deeply."""
 _CONSTANT = "constant·"
 """What the columns of constants begin with: names that SPARQL allows and nobody uses."""
+_TURNED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
+"""The operators that compare with a threshold, and what they are with their operands in the other order."""
 
 
 @dataclass(frozen=True, slots=True)
 class General:
-    """A query for many: the columns of its table but CLASS, and for each the number of the constant it stands for.
+    """A query for many: what is told of each class but CLASS, and for each column the number of its constant.
 
-    WIDTH is the last of them, if it is there.
+    WIDTH is the last of them, if it is there.  Then what is compared with thresholds, and the numbers of these.
     """
 
     query: Query
     columns: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    comparisons: tuple[Call, ...] = ()
+    thresholds: tuple[int, ...] = ()
+
+    @property
+    def varying(self) -> tuple[int, ...]:
+        """The numbers of all constants that vary."""
+        return self.numbers + self.thresholds
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of the table, but CLASS or GROUP."""
+        return _keys(self.columns, self.comparisons)
 
 
 def constants_of(query: Query) -> tuple[Term, ...] | None:
@@ -89,16 +114,23 @@ def constants_of(query: Query) -> tuple[Term, ...] | None:
     return None if search.plan(query.plan) is None else tuple(search.constants)
 
 
-def general(query: Query, varying: Collection[int], widest: int | None = None) -> General:
+def general(
+    query: Query,
+    varying: Collection[int],
+    widest: int | None = None,
+    loosest: Mapping[int, Collection[Term]] | None = None,
+) -> General:
     """The query for all that differ from it in these of its constants; the others are part of it.
 
     `widest` are the nanoseconds of its windows, if their width varies.  Without it, what stands there is the same for
-    all that can share: if all constants vary, so is the whole query, and only for them.
+    all that can share: if all constants vary, so is the whole query, and only for them.  `loosest` has, for the numbers
+    of thresholds that vary, some of which every solution passes one.
     """
-    search = _Search(query, varying, widest)
+    search = _Search(query, varying, widest, loosest or {})
     plan = search.plan(query.plan)
     assert plan is not None
-    return General(replace(query, name=None, plan=plan), tuple(search.columns), tuple(search.numbers))
+    told = search.columns, search.numbers, search.comparisons, search.thresholds
+    return General(replace(query, name=None, plan=plan), *map(tuple, told))  # type: ignore[arg-type]
 
 
 def is_own(column: str) -> bool:
@@ -125,12 +157,18 @@ def particular(plan: Plan, values: dict[str, Term]) -> Plan:
     return transform_plan(plan, changed)
 
 
+def _keys(columns: Collection[str], comparisons: Collection[Call]) -> tuple[str, ...]:
+    return tuple(name for name in columns if name != WIDTH or not comparisons)
+
+
 @dataclass
 class _Wanted:
-    """A FILTER wants a variable to be a constant; if that varies, the table sees to it."""
+    """A FILTER wants a variable to be a constant, or compares it with one; if that varies, others see to it."""
 
     name: str
     term: Term
+    comparison: str = ""
+    """The operator that has the variable on its left and a threshold on its right, if it is not `=`."""
     varies: bool = False
 
 
@@ -141,9 +179,12 @@ class _Search:
     query: Query
     varying: Collection[int] = ()
     widest: int | None = None
+    loosest: Mapping[int, Collection[Term]] = field(default_factory=dict)
     constants: list[Term] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    comparisons: list[Call] = field(default_factory=list)
+    thresholds: list[int] = field(default_factory=list)
     wanted: list[_Wanted] = field(default_factory=list)
     """What FILTERs further up want."""
 
@@ -177,7 +218,7 @@ class _Search:
         self.wanted = [each for each in self.wanted if each.name in names]
 
     def _filter(self, inner: Plan, condition: Expression) -> Plan | None:
-        parts = [(part, _equality(part)) for part in conjuncts(condition)]
+        parts = [(part, _wanted(part)) for part in conjuncts(condition)]
         self.wanted += [wanted for _, wanted in parts if wanted is not None]
         below = self.plan(inner)
         if below is None:
@@ -188,33 +229,65 @@ class _Search:
         return below
 
     def _joined(self, inputs: tuple[Plan, ...]) -> Plan:
+        if all(map(is_static, inputs)):  # a table of the dataset, which is told nothing
+            return inputs[0] if len(inputs) == 1 else Join(inputs)
         bound = set[str]().union(*map(certain, inputs))
+        equal = set(bound)
         for each in self.wanted:
-            if each.name in bound:
-                bound.remove(each.name)  # what else is wanted of it stays what it is
+            if each.comparison:
+                each.varies = each.name in bound and self._threshold(each)
+            elif each.name in equal:
+                equal.remove(each.name)  # what else is wanted of it stays what it is
                 each.varies = self._constant(each.term, each.name)
         made = [self._part(each) for each in inputs]
         width = _width(self.query.plan, inputs) if self.query.policy == "cqels" else None
         varies = width is not None and self._constant(Literal(width), WIDTH)
-        if self.varying:
-            made.append(Values((*self.columns, CLASS), ()))
+        keys = _keys(self.columns, self.comparisons)
+        if keys:
+            made.append(Values((*keys, GROUP if self.comparisons else CLASS), ()))
         joined = made[0] if len(made) == 1 else Join(tuple(made))
+        if self.comparisons:
+            joined = self._compared(joined, GROUP if keys else None, (CLASS, WIDTH) if varies else (CLASS,))
         if width is None or not varies:
             return joined
         return Narrow(_widened(joined, _kin(width, inputs) if self.widest is None else self.widest), WIDTH)
+
+    def _compared(self, joined: Plan, group: str | None, columns: tuple[str, ...]) -> Plan:
+        for comparison, number in zip(self.comparisons, self.thresholds, strict=True):
+            variable = comparison.args[0]
+            loose = [Call(comparison.name, (variable, Constant(term))) for term in self.loosest.get(number, ())]
+            if loose:
+                joined = Filter(joined, reduce(lambda one, other: Call("OR", (one, other)), loose))
+        return Thresholds(joined, tuple(self.comparisons), group, columns)
 
     def _part(self, plan: Plan) -> Plan:
         match plan:
             case Stream(sources=sources) if any(isinstance(each.window, Count) and each.window.by for each in sources):
                 return plan  # which chooses among the solutions inside
-            case Stream(input=inner) | Filter(input=inner):
+            case Stream(input=inner):
                 return replace(plan, input=self._part(inner))
+            case Filter(input=inner, condition=condition):
+                return self._part_filter(inner, condition)
             case Join(inputs=inputs):
                 return Join(tuple(map(self._part, inputs)))
             case Triples(patterns=patterns):
                 return Triples(tuple(map(self._triple, patterns)))
             case _:
                 return plan
+
+    def _part_filter(self, inner: Plan, condition: Expression) -> Plan:
+        """A FILTER inside the join: a threshold that varies may as well be compared with above it."""
+        bound, parts = certain(inner), conjuncts(condition)
+        wanted = [(part, _wanted(part)) for part in parts]
+        kept = [
+            part
+            for part, each in wanted
+            if each is None or not each.comparison or each.name not in bound or not self._threshold(each)
+        ]
+        below = self._part(inner)
+        if len(kept) == len(parts):
+            return Filter(below, condition)
+        return reduce(Filter, kept, below)
 
     def _triple(self, triple: Triple) -> Triple:
         subject = self._node(triple.subject)
@@ -235,6 +308,16 @@ class _Search:
             return False
         self.columns.append(name)
         self.numbers.append(number)
+        return True
+
+    def _threshold(self, wanted: _Wanted) -> bool:
+        """Count a threshold: whether it varies."""
+        number = len(self.constants)
+        self.constants.append(wanted.term)
+        if number not in self.varying:
+            return False
+        self.comparisons.append(Call(wanted.comparison, (Var(wanted.name), Var(f"_:.threshold{number}"))))
+        self.thresholds.append(number)
         return True
 
 
@@ -307,11 +390,21 @@ def _widened(plan: Plan, width: int) -> Plan:
     return transform_plan(plan, widened)
 
 
-def _equality(condition: Expression) -> _Wanted | None:
-    """`?x = constant` where equal values are the same term."""
+def _wanted(condition: Expression) -> _Wanted | None:
+    """`?x = constant` where equal values are the same term, and `?x < number` and the like."""
     match condition:
         case Call(name="EQ", args=(Var(name=name), Constant(term=term)) | (Constant(term=term), Var(name=name))):
             same = isinstance(term, NamedNode) or (isinstance(term, Literal) and term.datatype == XSD_STRING)
             return _Wanted(name, term) if same else None
+        case Call(name=sign, args=(Var(name=name), Constant(term=term))) if sign in _TURNED and _is_finite(term):
+            return _Wanted(name, term, sign)
+        case Call(name=sign, args=(Constant(term=term), Var(name=name))) if sign in _TURNED and _is_finite(term):
+            return _Wanted(name, term, _TURNED[sign])
         case _:
             return None
+
+
+def _is_finite(term: Term) -> bool:
+    """It is a number that may be a threshold."""
+    value = value_of(term) if isinstance(term, Literal) else None
+    return isinstance(value, Number) and not (isinstance(value.value, float) and not isfinite(value.value))
