@@ -128,6 +128,8 @@ class _Explainer:
                 return "Distinct", []
             case algebra.Narrow():
                 return "Narrow to the window of each query", []
+            case algebra.Reused():
+                return "Reused, computed once for all queries that have it", []
             case algebra.OrderBy(keys=keys):
                 words = [
                     f"DESC({show.expression(key)})" if descending else show.expression(key) for key, descending in keys
