@@ -21,6 +21,7 @@ from cqels.store.dataset import Store
 
 from ..incremental import Incremental
 from ..random_expressions import Choices, Features
+from ..random_joins import joins
 from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
@@ -45,6 +46,7 @@ MADE = {
     "company": scenarios(COMPANY, beside=2),  # queries beside others, those that go, those that read another
     "variants": variants(),  # queries differ in constants, so that they share what they can
     "widths": variants(wide=True),  # and in the widths of their windows
+    "joins": joins(),  # queries of different shapes have joins of streams in common
 }
 
 
@@ -137,12 +139,12 @@ def test_blocks_do_not_matter(examples: int) -> None:
 
 
 @pytest.mark.parametrize("examples", SIZES)
-@pytest.mark.parametrize("wide", [False, True], ids=["constants", "widths"])
-def test_sharing_is_not_seen(wide: bool, examples: int) -> None:
+@pytest.mark.parametrize("kind", ["variants", "widths", "joins"])
+def test_sharing_is_not_seen(kind: str, examples: int) -> None:
     """Queries that share, given all elements at once, send what each sends alone, given one by one."""
 
     @settings(max_examples=examples)
-    @given(variants(wide=wide))
+    @given(MADE[kind])
     def law(scenario: Scenario) -> None:
         elements = sorted((each for each in scenario.events if isinstance(each, Element)), key=lambda each: each.time)
         results = []

@@ -116,7 +116,7 @@ class Feeding:
         site = sites_of(plan, fresh=unit.pipeline.fresh)[one.site]
         columns = columns_of(site, one.patterns)
         own = Project(part_of(plan, unit.uses, part), columns)
-        query = replace(unit.query, form="select", plan=own, variables=columns, template=(), name=None)
+        query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
         fit = Fit(own, site.fresh, self._logs(), _slides(plan), logged=True)
         made = self.core.compiled(query, "", streams, fit)
         made.streams = unit.streams
