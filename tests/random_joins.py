@@ -14,6 +14,8 @@ from .scenarios import NAME, Drop, Event, Register, Scenario, Snapshot
 
 _WINDOWS = ("RANGE 2s", "RANGE 3s", "RANGE 4s", "NOW", "ALL", "RANGE 3s SLIDE 2s", "ELEMENTS 3", "TRIPLES 4")
 _JOINS = (
+    "?x :p ?y",
+    "?x :p ?y",
     "?x :p ?y . ?x :v ?m",
     "?x :p ?y . ?x :q ?z",
     "?x :p ?y . ?y :q ?z",

@@ -8,7 +8,7 @@ each tick (`kernels.feed`); the others go through the same block and find it the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -97,12 +97,6 @@ class Feeding:
         for unit, plan in plans.items():
             self._fit(unit, plan, {iri: number for number, iri in enumerate(unit.pipeline.streams)})
 
-    def _feed(self, part: int, plans: Mapping[Running, Plan], streams: dict[str, int]) -> None:
-        """Have a pipeline for a part that occurs in some of these plans."""
-        unit = next(each for each in plans if any(one.part == part for one in each.uses))
-        self.feeders[part] = self._feeder(part, unit, plans[unit], streams)
-        self.core.begin(self.feeders[part])
-
     def _fit(self, unit: Running, plan: Plan, streams: dict[str, int]) -> None:
         """Let a query be fed, whose plan this is without any parts."""
         fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs(), _slides(plan))
@@ -111,20 +105,22 @@ class Feeding:
         if unit.share is not None:
             unit.share.fit()
 
-    def _feeder(self, part: int, unit: Running, plan: Plan, streams: dict[str, int]) -> Running:
+    def _feed(self, part: int, plans: Mapping[Running, Plan], streams: dict[str, int]) -> None:
+        """Have a pipeline for a part that occurs in some of these plans."""
+        users = [each for each in plans if any(one.part == part for one in each.uses)]
+        unit, plan = users[0], plans[users[0]]
         one = next(each for each in unit.uses if each.part == part)
         site = sites_of(plan, fresh=unit.pipeline.fresh)[one.site]
         columns = columns_of(site, one.patterns)
         own = Project(part_of(plan, unit.uses, part), columns)
         query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
         fit = Fit(own, site.fresh, self._logs(), _slides(plan), logged=True)
-        made = self.core.compiled(query, "", streams, fit)
-        made.streams = unit.streams
-        return made
+        made = self.feeders[part] = self.core.compiled(query, "", streams, fit)
+        made.streams, made.graphs = unit.streams, frozenset().union(*(each.graphs for each in users))
+        self.core.begin(made)
 
     def _logs(self) -> dict[int, int]:
-        words = self.core.arena.words
-        return {part: int(words[each.pipeline.place + machine.RESULTS]) for part, each in self.feeders.items()}
+        return {part: log for part, (_, log) in zip(self.feeders, self._logging(), strict=True)}
 
     def let_go(self) -> None:
         """Forget the pipelines that feed nobody any more."""
@@ -133,24 +129,36 @@ class Feeding:
 
     # ------------------------------------------------------------ blocks
 
-    def align(self, readers: list[Running]) -> None:
-        """A block begins: let each that is fed know where it is in the logs."""
-        if not self.feeders:
-            return
+    def align(self) -> None:
+        """Ticks are to come: let each that is fed know how its count of them differs from that of who feeds it."""
         words = self.core.arena.words
-        ticks = {
-            log: int(words[self.feeders[part].pipeline.place + machine.TICKS]) for part, log in self._logs().items()
-        }
-        for each in readers:
-            for feed in each.pipeline.feeds:
-                own = int(words[each.pipeline.place + machine.TICKS])
-                words[feed + AHEAD], words[feed + ROW] = own - ticks[int(words[feed + LOG])], 0
+        ticks = {log: int(words[each.pipeline.place + machine.TICKS]) for each, log in self._logging()}
+        for place, feed in self._feeds():
+            words[feed + AHEAD] = int(words[place + machine.TICKS]) - ticks[int(words[feed + LOG])]
 
     def clear(self) -> None:
-        """A block is done: its logs are not needed any more."""
-        for log in self._logs().values():
-            if self.core.arena.words[log + COUNT]:
+        """Ticks are over: empty the logs of which all has been taken."""
+        words = self.core.arena.words
+        feeds: dict[int, list[int]] = {log: [] for _, log in self._logging() if words[log + COUNT]}
+        for _, feed in self._feeds() if feeds else ():
+            feeds.get(int(words[feed + LOG]), []).append(feed)
+        for log, readers in feeds.items():
+            if all(words[feed + ROW] == words[log + COUNT] for feed in readers):
                 clear(self.core.arena.base, log)
+                for feed in readers:
+                    words[feed + ROW] = 0
+
+    def _logging(self) -> Iterator[tuple[Running, int]]:
+        """The pipelines that feed others, and the queues of their logs."""
+        for each in self.feeders.values():
+            yield each, int(self.core.arena.words[each.pipeline.place + machine.RESULTS])
+
+    def _feeds(self) -> Iterator[tuple[int, int]]:
+        """What brings rows from logs, with the places of the pipelines that it does so for."""
+        if self.feeders:
+            for each in self.core.pipelines:
+                for feed in each.pipeline.feeds:
+                    yield each.pipeline.place, feed
 
     # ------------------------------------------------------------ what is told
 

@@ -3,13 +3,14 @@
 The pipeline that feeds works a block of elements off before those that are fed.  What its solutions change at a tick
 goes into a log as it is, stamps and all, with the number of the tick behind its columns.  Those that are fed have the
 same ticks, since they read the same streams under the same slides; but each counts its own, since a change of the
-dataset is a tick for those alone that read it.  When the block is done the log is emptied.
+dataset is a tick for those alone that read it, and for the one that feeds them.  Such a tick may let elements go: the
+others find what it changed at their next tick.  When all have taken all, the log is emptied.
 
     word   of the operator
     0      queue of the log
     1      queue of the output
     2      place of the word where the pipeline that is fed counts its ticks
-    3      how far that count is ahead of the other's
+    3      how far that count is ahead of the other's, told when a block begins
     4      the row of the log to go on with
 """
 
@@ -45,7 +46,7 @@ def log_rows(base, solutions, log, tick):
 
 @kernel
 def step_feed(base, feed):
-    """Bring the rows of this tick: False if the arena is full."""
+    """Bring the rows of this tick, and those left from before: False if the arena is full."""
     log, out = load(base, feed + LOG), load(base, feed + OUT)
     number, count = load(base, feed + ROW), load(base, log + COUNT)
     if number >= count:
@@ -54,7 +55,7 @@ def step_feed(base, feed):
     tick = load(base, load(base, feed + COUNTED_AT)) - load(base, feed + AHEAD)
     while number < count:
         row = row_at(base, log, number)
-        if load(base, row + width) != tick:
+        if load(base, row + width) > tick:
             break
         made = add_row(base, out)
         if made == 0:

@@ -4,7 +4,8 @@ A *site* is a place of a plan where triple patterns over windows are joined, wit
 is.  A *part* is a join of some patterns that several sites have, whatever their variables are called; an *occurrence*
 says where a site has it.  Parts are found as CQELS+ builds its join graph: at each step those two are joined that most
 sites can use joined (the metric of reutilization), patterns or parts found before.  A site that has a part twice uses
-it twice.  So parts may be made of parts, and one join serves all that are on its path.
+it twice.  So parts may be made of parts, and one join serves all that are on its path.  In the end a pattern that is
+joined with no other is a part by itself: a window that many read.
 
 Two are joined ahead of all else only if they are about the same subject, or if their site has nothing but patterns:
 elsewhere a table may be what keeps a join small.
@@ -47,6 +48,8 @@ from cqels.plan.scope import reads, variables
 Pattern: TypeAlias = tuple[tuple[Source, ...], Triple]
 MOST_PATTERNS = 16
 """Of a site that is compared with others."""
+LEAST_PLANS = 3
+"""That must have a pattern for its window to be one of all: it saves less than a join does."""
 _APART = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NOW", CQ + "now", "TIMESTAMP"}
 """Functions of more than the values of a solution."""
 
@@ -247,12 +250,29 @@ def reused(plans: Sequence[list[Site]], first: int = 0) -> list[list[Occurrence]
                 nodes[place] = [each for each in nodes[place] if each not in (one, other)] + [joined]
                 found[place].append(Occurrence(part, number, joined.patterns))
         part += 1
+    part = _windows(sites, nodes, found, part)
     _inline(found, range(first, part))
     _settle_conditions([site for _, _, site in sites], found, range(first, part))
     result: list[list[Occurrence]] = [[] for _ in plans]
     for (owner, _, _), own in zip(sites, found, strict=True):
         result[owner] += own
     return result
+
+
+def _windows(
+    sites: list[tuple[int, int, Site]], nodes: list[list[_Node]], found: list[list[Occurrence]], part: int
+) -> int:
+    """Let patterns that were joined with no other be parts of their own, if enough plans have them."""
+    plans: dict[Hashable, set[int]] = {}
+    for (owner, _, _), own in zip(sites, nodes, strict=True):
+        for each in own:
+            if len(each.patterns) == 1:
+                plans.setdefault(each.key, set()).add(owner)
+    for key in [key for key, owners in plans.items() if len(owners) >= LEAST_PLANS]:
+        for place, (_, number, _) in enumerate(sites):
+            found[place] += [Occurrence(part, number, each.patterns) for each in nodes[place] if each.key == key]
+        part += 1
+    return part
 
 
 def _nodes(site: Site) -> list[_Node]:
