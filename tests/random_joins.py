@@ -98,14 +98,17 @@ class _Joins(Choices):
         return tuple(events)
 
 
-def joining(choices: Choices, elements: int = 14) -> Scenario:
+def joining(choices: Choices, elements: int = 14, most: int = 6) -> Scenario:
+    """A few queries, or up to so many, over one join."""
     made = scenario(choices, Features(elements=elements))
     own = _Joins(choices.number)
     join, window = own.pick(_JOINS), own.pick(_WINDOWS)
     emit = own.pick([None, "istream", "dstream", "changes"])
     made = replace(made, emit=emit, policy=own.pick(["cqels", "cqels", "cqels", "window-close"]))
     main = own.register(NAME, join, window, made)
-    others = tuple(own.register(f"other-{number}", join, window, made) for number in range(own.number(1, 6)))
+    others = tuple(
+        own.register(f"other-{number}", join, window, made) for number in range(own.number(max(1, most - 10), most))
+    )
     events = own.events(join, window, made, [NAME, *(each.name for each in others)])
     return replace(made, query=main.text, emit=main.emit, others=others, events=events)
 
