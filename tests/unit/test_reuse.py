@@ -231,3 +231,23 @@ def test_templates_are_fed_as_one() -> None:
         assert [len(each.take()) for each in rooms] == [0, 1, 0]
         assert len(mean.take()) == 1
         assert "\njoins of streams shared with query-4\n" in rooms[0].explain()
+
+
+def test_a_file_has_the_memory_of_parts(tmp_path: Path) -> None:
+    """The first two have gone when another engine goes on, and what the parts are is known from the others."""
+    engine = Engine(memory=tmp_path / "one")
+    for query in registered(engine)[:2]:
+        observe(engine, 1, "a", 9)
+        query.drop()
+    engine.keep()
+    other = Engine(memory=tmp_path / "other")
+    queries = registered(other)
+    for query in queries[:2]:
+        query.drop()
+    other.attach(tmp_path / "one")
+    for query in queries[2:]:
+        query.take()
+    observe(other, 2, "b", 8)
+    assert len(other._core.feeding.feeders) == 1
+    assert [each.sign for each in queries[2].take()] == ["+"]
+    assert [each.values[0].value for each in queries[3].take() if each.sign == "+"] == ["2"]
