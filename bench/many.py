@@ -7,10 +7,11 @@
 
 Who is where is told by a stream, and who has which name by static data.  *Duplicates* all ask for the same name,
 *templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  On another
-stream are temperatures: *thresholds* ask for those above a number of their own, *bands* for those between two.  Times
-are processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve
-ends where it is a hundred times as slow as one query.  On *Spark* four hundred queries of four kinds are placed on one
-to four engine instances; the latency is what a small micro-batch takes, from when it is planned until its results are
+stream are temperatures: *thresholds* ask for those above a number of their own, *bands* for those between two.
+*Shapes* are of ten shapes, each with its own constants, over one join of a third stream, what sensors observe.  Times
+are processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve ends
+where it is a hundred times as slow as one query.  On *Spark* four hundred queries of four kinds are placed on one to
+four engine instances; the latency is what a small micro-batch takes, from when it is planned until its results are
 delivered, in the median of the second half of a run.
 """
 
@@ -29,7 +30,6 @@ from bars import Bar, shown, write
 from measure import CONSOLE, per_second, progress
 
 import cqels
-from cqels.model.terms import XSD_INTEGER
 from cqels.spark.placement import STRATEGIES
 
 MARKS = "<!-- many: written by bench/many.py -->", "<!-- end of many -->"
@@ -43,6 +43,7 @@ HOTTEST = 100_000
 """Temperatures are below it."""
 SMALL = 30_000
 """Bytes of a small micro-batch."""
+INTEGER = "http://www.w3.org/2001/XMLSchema#integer"
 PREFIX = f"PREFIX : <{EX}> "
 
 
@@ -72,6 +73,31 @@ def between(number: int) -> str:
     return f"{PREFIX} SELECT ?p ?v WHERE {{ STREAM :t [RANGE 3s] {{ ?p :temp ?v }} FILTER({condition}) }}"
 
 
+OBSERVED = "STREAM :s [RANGE 5s] { ?o :sensor ?s . ?o :value ?v }"
+FOLDS = ("AVG", "SUM", "MIN", "MAX", "COUNT")
+
+
+def shape(number: int) -> str:
+    """One of ten shapes over one join."""
+    kind, other = number % 10, number // 10
+    fold = f"({FOLDS[other % 5]}(?v) AS ?a)"
+    return (
+        PREFIX
+        + [
+            f"SELECT ?s {fold} WHERE {{ {OBSERVED} }} GROUP BY ?s HAVING(COUNT(*) > {other})",
+            f"SELECT ?r {fold} WHERE {{ {OBSERVED} ?s :in ?r }} GROUP BY ?r HAVING(COUNT(*) > {100 + other})",
+            f"SELECT ?o ?v ?r WHERE {{ {OBSERVED} ?s :in ?r . ?r :floor :f{other} }}",
+            f"SELECT ?o ?s WHERE {{ {OBSERVED} FILTER(?v > {90 + other}) }}",
+            f"SELECT ?v (COUNT(DISTINCT ?s) AS ?c) WHERE {{ {OBSERVED} }} GROUP BY ?v HAVING(COUNT(*) > {other})",
+            f"SELECT DISTINCT ?s WHERE {{ {OBSERVED} FILTER(?v < {9 - other}) }}",
+            f"SELECT ?s ?k WHERE {{ {OBSERVED} ?s :kind ?k . ?k :limit ?m FILTER(?v > ?m + {other}) }}",
+            f"SELECT (COUNT(?s) AS ?n) {fold} WHERE {{ {OBSERVED} FILTER(?v > {90 + other}) }}",
+            f"SELECT ?s WHERE {{ {OBSERVED} ?s :kind :k{other} MINUS {{ ?s :in :r1 }} }}",
+            f"SELECT ?f {fold} WHERE {{ {OBSERVED} ?s :in ?r . ?r :floor ?f FILTER(?v > {95 + other}) }} GROUP BY ?f",
+        ][kind]
+    )
+
+
 KINDS: dict[str, Callable[[int], str]] = {
     "duplicates": lambda number: asking("n7"),
     "templates": lambda number: asking(f"n{number}"),
@@ -79,6 +105,7 @@ KINDS: dict[str, Callable[[int], str]] = {
     "mixed": mixed,
     "thresholds": above,
     "bands": between,
+    "shapes": shape,
 }
 COMPARED = ("thresholds", "bands")
 """Kinds that read the stream of temperatures."""
@@ -99,13 +126,15 @@ class Data:
         self.names = folder / "names.nt"
         self.names.write_text("".join(f'<{EX}p{each}> <{EX}name> "n{each}" .\n' for each in range(PEOPLE)))
         self.elements = elements
-        self.parts = _parted(
-            f"<{EX}p{each * 7919 % PEOPLE}> <{EX}at> <{EX}l{each % PLACES}> {each} .\n" for each in range(elements)
-        )
+        self.parts = _parted(map(self.line, range(elements)))
         self.temperatures = _parted(
-            f'<{EX}p{each % PEOPLE}> <{EX}temp> "{each * 7919 % HOTTEST}"^^<{XSD_INTEGER.value}> {each} .\n'
+            f'<{EX}p{each % PEOPLE}> <{EX}temp> "{each * 7919 % HOTTEST}"^^<{INTEGER}> {each} .\n'
             for each in range(elements)
         )
+
+    @staticmethod
+    def line(number: int) -> str:
+        return f"<{EX}p{number * 7919 % PEOPLE}> <{EX}at> <{EX}l{number % PLACES}> {number} .\n"
 
     def run(self, queries: list[str], *, share: bool, compared: bool = False) -> Run:
         with cqels.Engine(share=share) as engine:
@@ -132,6 +161,27 @@ def _parted(lines: Iterator[str]) -> list[bytes]:
             parts.append("".join(waiting).encode())
             waiting.clear()
     return [*parts, "".join(waiting).encode()]
+
+
+class Observations(Data):
+    """Sensors in rooms, and what they observe, in two elements each."""
+
+    def __init__(self, folder: Path, elements: int) -> None:
+        super().__init__(folder, elements)
+        self.names = folder / "sensors.nt"
+        sensors = (
+            f"<{EX}s{each}> <{EX}in> <{EX}r{each % 50}> .\n<{EX}s{each}> <{EX}kind> <{EX}k{each % 7}> .\n"
+            for each in range(1000)
+        )
+        rooms = (f"<{EX}r{each}> <{EX}floor> <{EX}f{each % 5}> .\n" for each in range(50))
+        kinds = (f'<{EX}k{each}> <{EX}limit> "{90 + each}"^^<{INTEGER}> .\n' for each in range(7))
+        self.names.write_text("".join([*sensors, *rooms, *kinds]))
+
+    @staticmethod
+    def line(number: int) -> str:
+        one, second = divmod(number, 2)
+        told = f'value> "{one * 31 % 100}"^^<{INTEGER}>' if second else f"sensor> <{EX}s{one * 7919 % 1000}>"
+        return f"<{EX}o{one}> <{EX}{told} {one} .\n"
 
 
 def curve(data: Data, kind: str, counts: list[int]) -> Iterator[Bar]:
@@ -243,6 +293,7 @@ def main() -> None:
     found: list[Bar] = []
     with tempfile.TemporaryDirectory() as folder, progress() as told:
         data = Data(Path(folder), options.elements)
+        observed = Observations(Path(folder), options.elements // 4)
         runs: list[Iterator[Bar]] = []
         for kind in kinds:
             if kind == "streams":
@@ -256,7 +307,7 @@ def main() -> None:
                     if instances > 1 or strategy == STRATEGIES[0]
                 )
             else:
-                runs.append(curve(data, kind, counts))
+                runs.append(curve(observed if kind == "shapes" else data, kind, counts))
         task = told.add_task("many queries", total=len(runs))
         for run in runs:
             for bar in run:

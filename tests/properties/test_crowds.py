@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ..incremental import Incremental
+from ..random_expressions import Choices
+from ..random_joins import joining
 from ..random_variants import alone, crowd
 from ..scenarios import run
 
@@ -23,3 +25,12 @@ def test_together_as_alone(compared: bool, seed: int) -> None:
         assert together[name] == run(alone(scenario, name), engine=Incremental)[name], name
     for name in names[::50]:
         assert together[name] == run(alone(scenario, name))[name], name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_over_one_join(seed: int) -> None:
+    """Some fifty queries of different shapes over one join, which feeds them: each sends what the reference says."""
+    scenario = joining(Choices.seeded(seed), elements=20, most=50)
+    together = run(scenario, engine=Incremental)
+    assert len(together) >= 40
+    assert together == run(scenario)

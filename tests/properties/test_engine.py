@@ -21,6 +21,7 @@ from cqels.store.dataset import Store
 
 from ..incremental import Incremental
 from ..random_expressions import Choices, Features
+from ..random_joins import joins
 from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
@@ -46,6 +47,7 @@ MADE = {
     "variants": variants(),  # queries differ in constants, so that they share what they can
     "widths": variants(wide=True),  # and in the widths of their windows
     "thresholds": variants(compared=True, wide=True),  # and in the numbers that they compare with
+    "joins": joins(),  # queries of different shapes have joins of streams in common
 }
 
 
@@ -138,12 +140,12 @@ def test_blocks_do_not_matter(examples: int) -> None:
 
 
 @pytest.mark.parametrize("examples", SIZES)
-@pytest.mark.parametrize("made", ["variants", "widths", "thresholds"])
-def test_sharing_is_not_seen(made: str, examples: int) -> None:
+@pytest.mark.parametrize("kind", ["variants", "widths", "thresholds", "joins"])
+def test_sharing_is_not_seen(kind: str, examples: int) -> None:
     """Queries that share, given all elements at once, send what each sends alone, given one by one."""
 
     @settings(max_examples=examples)
-    @given(MADE[made])
+    @given(MADE[kind])
     def law(scenario: Scenario) -> None:
         elements = sorted((each for each in scenario.events if isinstance(each, Element)), key=lambda each: each.time)
         results = []

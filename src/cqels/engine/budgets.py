@@ -24,7 +24,8 @@ from cqels.model.sizes import format_size, parse_size
 from cqels.model.time import SECOND, format_duration, format_time, parse_duration
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Core, Running
+    from cqels.engine.core import Core
+    from cqels.engine.running import Running
 
 SLICE = 128
 """Elements after which a pipeline with a budget is looked at."""

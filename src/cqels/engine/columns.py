@@ -15,7 +15,7 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.engine.answers import Sent
 from cqels.engine.batch import Words
-from cqels.engine.core import Running
+from cqels.engine.running import Running
 from cqels.io import Result
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError

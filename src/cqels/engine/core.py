@@ -4,45 +4,44 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.answers import Answers, Sent
+from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Guard, Stop, counting, run_guarded, within
+from cqels.engine.feeding import Feeding, Fit
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
+from cqels.engine.running import Running, fingerprint
 from cqels.engine.sharing import Share
 from cqels.engine.tables import Tables
 from cqels.engine.terms import Terms
-from cqels.flow.calls import Calls, Function
-from cqels.flow.compile import Compiler, Pipeline
+from cqels.flow.calls import Calls
+from cqels.flow.compile import Compiler
 from cqels.flow.obstacles import times_matter
 from cqels.flow.ordering import orders_matter
 from cqels.flow.places import places_of
 from cqels.flow.times import tell_times
-from cqels.io import Result
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, HEAP, HEAP_WORDS, ROOTS, Arena, give
-from cqels.kernels.rows import COLUMNS, COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
+from cqels.kernels.rows import COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
-from cqels.model.collection import without_collection
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
+from cqels.plan.algebra import Query, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.plan.templates import constants_of, general
 from cqels.store.dataset import Store
-from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
+from cqels.store.dependencies import ANY, graphs_of
 
 if TYPE_CHECKING:
     from cqels.engine.recompute import Recomputation
@@ -52,81 +51,6 @@ _LEAST_RELEASE = 1 << 16
 """Terms that a dictionary has at least before those that nothing refers to are looked for."""
 _LARGE = 1 << 10
 """Words of a free block from which on it is not searched for terms."""
-
-
-@dataclass(eq=False)
-class Running:
-    """A query that runs: its pipeline, and what it has sent and nobody has taken yet."""
-
-    query: Query
-    name: str
-    pipeline: Pipeline
-    answers: Answers
-    terms: Terms
-    plan: Plan
-    """As it was compiled."""
-    streams: frozenset[int]
-    """The numbers of the streams that it reads."""
-    graphs: frozenset[GraphName | AnyGraph]
-    functions: list[tuple[int, Function]]
-    """The functions that its programs call, by their numbers."""
-    output: int | None = None
-    """The number of the stream that it makes."""
-    raw: list[Words] = field(default_factory=list)
-    """What the machine sent, rows of words; made into results when they are taken."""
-    share: Share | None = None
-    """That whose pipeline this is: it stands for all its members."""
-    member: Share | None = None
-    """That whose pipeline it has a part in, instead of one of its own."""
-    guard: Guard | None = None
-    """What it has taken of its budget, if it has one."""
-    stopped: Stop | None = None
-    """Its end, if it took more: it has no pipeline any more."""
-
-    ready: list[Result] = field(default_factory=list)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return fingerprint(self.query)
-
-    def alike(self, query: Query, name: str) -> Running:
-        """Another query that reads what this one reads, and is to have part in a pipeline."""
-        answers = Answers(query, name, self.answers.columns)
-        return Running(query, name, self.pipeline, answers, self.terms, self.plan, self.streams, self.graphs, [])
-
-    @property
-    def has_sent(self) -> bool:
-        """There is something to take, or may be."""
-        return bool(self.raw or self.ready)
-
-    def make(self) -> list[Result]:
-        """Make results of what the machine sent since the last time."""
-        if not self.raw:
-            return []
-        rows = self._rows()
-        with without_collection():
-            made = list(self.answers.results_of(rows, self.terms))
-        self.ready += made
-        return made
-
-    def take(self) -> list[Result]:
-        """The results sent and not yet taken."""
-        self.make()
-        taken, self.ready = self.ready, []
-        return taken
-
-    def take_solutions(self) -> Sent | None:
-        """What `take` takes as arrays, where there are results of SELECT only, none made yet; else None."""
-        if self.query.form != "select" or self.query.policy == "cqels-1" or self.ready:
-            return None
-        return self.answers.sent(self._rows(), self.terms)
-
-    def _rows(self) -> Words:
-        """What the machine sent since the last time."""
-        rows, self.raw = self.raw, []
-        if not rows:
-            return np.empty((0, COLUMNS + len(self.answers.columns)), np.int64)
-        return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 class Core:
@@ -155,6 +79,7 @@ class Core:
         self.makers: dict[str, Running] = {}
         """Those that make streams, by the names of these."""
         self.shares: list[Share] = []
+        self.feeding = Feeding(self)
         self._open: dict[str, Running | Share] = {}
         """What a query that is registered now may share a pipeline with, by what they have in common."""
         self.judging = True
@@ -195,6 +120,8 @@ class Core:
         running = self._shared(query, name) if self.share and output is None and budget is None else None
         if running is None:
             running = self._alone(query, name, budget)
+        if self.share and output is None and budget is None:
+            self.feeding.waiting.append(running)
         if output is not None:
             running.output = self.add_stream(output)
             self.makers[output] = running
@@ -214,7 +141,7 @@ class Core:
                 self.arena.dissolve(guard.heap)
                 raise
             running.guard = guard
-        self._begin(running)
+        self.begin(running)
         return running
 
     def _refresh(self, running: Running) -> bool:
@@ -224,26 +151,30 @@ class Core:
             moved += [self._tables.refresh(running, table) for table in running.pipeline.tables]
         return any(moved)
 
-    def _begin(self, running: Running) -> None:
+    def begin(self, running: Running) -> None:
         """Let a new pipeline know what time it is, and what the dataset says."""
         if self.last is not None:
             self.arena.words[running.pipeline.place + machine.LAST] = self.last
         self._refresh(running)
 
-    def compiled(self, query: Query, name: str, streams: dict[str, int]) -> Running:
-        """A query in the arena, as one that was registered when there were these streams."""
+    def compiled(self, query: Query, name: str, streams: dict[str, int], fit: Fit | None = None) -> Running:
+        """A query in the arena, as one that was registered when there were these streams; `fit` among others."""
         published = query.policy == "cqels-1"
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
-        plan = rewrite(query).plan
+        plan = rewrite(query).plan if fit is None else fit.plan
         whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
-        fresh = times_matter(plan) or orders_matter(plan, whole=whole)
+        fresh = times_matter(plan) or orders_matter(plan, whole=whole) if fit is None else fit.fresh
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
         apart = machine.EXPIRY_APART if published else 0
         self.calls.asked = []
         compiler = Compiler(self.arena, self.calls, streams, fresh, bool(always), name)
-        pipeline = compiler.pipeline(query, plan, whole=whole, flags=closing | always | apart)
+        every = 0
+        if fit is not None:
+            compiler.logs, compiler.slides, every = fit.logs, list(fit.slides), machine.EVERY_ELEMENT
+        flags = closing | always | apart | every
+        pipeline = compiler.pipeline(query, plan, whole=whole, flags=flags, logged=fit is not None and fit.logged)
         for kind in (*(kind for kind, _ in compiler.operators), *([machine.LISTING] if whole else [])):
             self._steps.need(kind)
         return Running(
@@ -262,7 +193,7 @@ class Core:
         """Give a query a new pipeline of its own."""
         again = self.compiled(running.query, running.name, streams)
         running.pipeline, running.plan, running.functions = again.pipeline, again.plan, again.functions
-        running.answers.columns, running.member = again.pipeline.columns, None
+        running.answers.columns, running.member, running.uses = again.pipeline.columns, None, ()
 
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""
@@ -271,12 +202,14 @@ class Core:
         if running.output is not None:
             del self.makers[running.name]
             self.gone[running.name] = self.streams.pop(running.name)
+        self.feeding.waiting = [each for each in self.feeding.waiting if each is not running]
         share = running.member
         if share is not None:
             share.leave(running)
             if share.classes:
                 return
             self.shares.remove(share)
+        self.feeding.let_go()
         self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
         if running.guard is None:
             self._give_back()
@@ -306,7 +239,12 @@ class Core:
 
     @property
     def pipelines(self) -> list[Running]:
-        """What there is to run."""
+        """What there is to run: what others need comes before them."""
+        return [*self.feeding.feeders.values(), *self.units]
+
+    @property
+    def units(self) -> list[Running]:
+        """What there is to run and sends something."""
         made = (each.made.running for each in self.shares if each.made is not None)
         return [*(each for each in self.running if each.member is None and each.stopped is None), *made]
 
@@ -347,7 +285,7 @@ class Core:
         self.close_shares()
         for share in waiting:
             self._settle(share)
-        if waiting:
+        if self.feeding.settle() or waiting:
             self._give_back()
 
     def _settle(self, share: Share) -> None:
@@ -356,12 +294,12 @@ class Core:
         if len(members) > 1:
             share.make()
             if not share.running.pipeline.recomputed:
-                self._begin(share.running)
+                self.begin(share.running)
                 return
         self.shares.remove(share)
         for running in members:
             self.recompile(running, dict(self.streams))
-            self._begin(running)
+            self.begin(running)
 
     def close_shares(self) -> None:
         """Let nobody have a part in what is there."""
@@ -424,8 +362,10 @@ class Core:
             alone = [each for each in alone if each not in linked]
         for part, numbers, readers in self._parted(batch, alone):
             block = self._block(part, numbers)
+            self.feeding.align()
             for running in readers:
                 self._run(running, block)
+            self.feeding.clear()
         if linked:
             self._chained(linked, batch)
         else:
@@ -463,6 +403,7 @@ class Core:
     def changed(self, graphs: set[NamedNode | None]) -> None:
         """The dataset has changed: the queries that read these graphs have a tick."""
         self.settle()
+        self.feeding.align()
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
         for running in self.pipelines:
             read = running.graphs
@@ -477,6 +418,7 @@ class Core:
             block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
             self._run(running, block)
             made.extend(self._made(running))
+        self.feeding.clear()
         self._deliver(self.pipelines, made)
 
     def refresh(self) -> None:
@@ -611,10 +553,10 @@ class Core:
         self.gather(running, most)
 
     def gather(self, running: Running, most: int | None = None) -> None:
-        """Take what a pipeline has sent, at its first so many ticks or at all of them."""
+        """Take what a pipeline has sent, at its first so many ticks or at all of them; what it logs is not for us."""
         words = self.arena.words
         queue = int(words[running.pipeline.place + machine.RESULTS])
-        if count := int(words[queue + COUNT]):
+        if (count := int(words[queue + COUNT])) and running.pipeline.sends:
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
             rows = words[data : data + count * width].reshape(count, width).copy()
             clear(self.arena.base, queue)
@@ -667,11 +609,6 @@ class Core:
         self.released += gone
         self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
         return gone
-
-
-def fingerprint(query: Query) -> str:
-    """The same for queries that mean the same in the same words, whatever their names."""
-    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
 
 
 def sources_of(query: Query) -> list[Source]:

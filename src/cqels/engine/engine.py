@@ -18,8 +18,9 @@ from pyoxigraph import NamedNode
 from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Clock
-from cqels.engine.core import Core, Running, sources_of
+from cqels.engine.core import Core, sources_of
 from cqels.engine.intake import Data, Intake, Time
+from cqels.engine.running import Running
 from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Rejected, StreamSettings
@@ -225,6 +226,10 @@ class Engine:
     def queries(self) -> tuple[StandingQuery, ...]:
         return tuple(self._queries.values())
 
+    def told(self, running: Running) -> str:
+        """What joins a query has in common with which others, in a line."""
+        return self._core.feeding.told(running)
+
     def drop(self, query: str | StandingQuery) -> None:
         """Stop a query. What it has sent can still be taken."""
         standing = self.query(query) if isinstance(query, str) else query
@@ -382,6 +387,7 @@ class Engine:
         self.listening.clear()
         self._core.running.clear()
         self._core.shares.clear()
+        self._core.feeding.feeders.clear()
         self._core.holders.clear()  # which know this engine: without them it goes at once, and its store with it
         self._core.arena.close()
 

@@ -28,7 +28,8 @@ from cqels.plan.show import Show
 from cqels.plan.templates import CLASS, GROUP, WIDTH, General, constants_of, general, is_own
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Core, Running
+    from cqels.engine.core import Core
+    from cqels.engine.running import Running
 
 Constants: TypeAlias = tuple[Term, ...]
 _FEW = 5
@@ -138,10 +139,11 @@ class Share:
     def make(self) -> None:
         """Have the pipeline that those who are here need."""
         self.compile(self._varying(), self._widest(), self._loosest(), dict(self.core.streams))
-        if self.general.comparisons:
-            self._tell(self._grouped(), 1)
-        else:
-            self._tell(self.classes.values(), 1)
+        self.tell()
+
+    def tell(self) -> None:
+        """Let a new pipeline know the classes that there are."""
+        self._tell(self._grouped() if self.general.comparisons else self.classes.values(), 1)
 
     def compile(
         self, varying: Collection[int], widest: int, loosest: Mapping[int, Collection[Term]], streams: dict[str, int]
@@ -150,6 +152,11 @@ class Share:
         of_all = general(self._any, varying, widest, loosest)
         running = self.core.compiled(of_all.query, "", streams)
         running.share, self.made = self, Made(of_all, widest, loosest, running)
+        self.fit()
+
+    def fit(self) -> None:
+        """Let all who have a part in it know the pipeline."""
+        running = self.running
         columns = tuple(name for name in running.pipeline.columns if name != CLASS)
         for member in self.members:
             member.pipeline, member.plan, member.functions = running.pipeline, running.plan, []
@@ -182,11 +189,10 @@ class Share:
     def told(self, running: Running) -> str:
         """What a query shares with whom, in a line."""
         others = [each.name for each in self.members if each is not running]
-        named = ", ".join(others[:_FEW]) + (f" and {len(others) - _FEW:,} more" if len(others) > _FEW else "")
         thresholds = map(Show({}).threshold, self.general.comparisons)
         columns = ", ".join(dict.fromkeys((*map(_in_words, self.general.columns), *thresholds)))
         apart = f", told apart by {columns}" if columns else ", all of them alike"
-        return f"shared with {named}{apart}"
+        return f"shared with {named(others)}{apart}"
 
     def route(self, rows: Words) -> None:
         """Give rows that were sent to the queries that they are for."""
@@ -257,6 +263,11 @@ class Share:
 
     def _key(self, one: Class) -> Constants:
         return tuple(one.constants[number] for number in self.general.numbers)
+
+
+def named(queries: list[str]) -> str:
+    """The names of queries, the first ones where there are many."""
+    return ", ".join(queries[:_FEW]) + (f" and {len(queries) - _FEW:,} more" if len(queries) > _FEW else "")
 
 
 def _nanoseconds(width: Term) -> int:

@@ -18,16 +18,18 @@ import numpy as np
 from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Stop, restored
 from cqels.engine.clock import Clock
-from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core, Running
+from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
+from cqels.engine.running import Running
 from cqels.engine.sharing import Share
 from cqels.flow.places import places_of, with_places
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory import ROOTS, Arena, give
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
+from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
 
-VERSION = 6
+VERSION = 7
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -102,7 +104,9 @@ class State:
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         functions = []
         by_name = {running.name: running for running in core.running}
-        executed = [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
+        feeders = core.feeding.feeders
+        executed = [(feeders[state["part"]], state) for state in page["feeders"]]
+        executed += [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
         for state in page["queries"]:
             running = by_name[state["name"]]
             running.guard = restored(running.guard, state["budget"])
@@ -124,6 +128,9 @@ class State:
         for share in core.shares:
             for member in share.members:
                 member.pipeline, share.running.streams = share.running.pipeline, member.streams
+        for state in page["feeders"]:
+            feeders[state["part"]].streams = frozenset(state["streams"])
+        core.feeding.next = page["parts"]
         core.calls.renumber(functions)
         order = {state["name"]: place for place, state in enumerate(page["queries"])}
         core.running.sort(key=lambda running: order[running.name])
@@ -169,6 +176,11 @@ class State:
                 }
                 for share in core.shares
             ],
+            "feeders": [
+                {**_pipeline(each), "part": part, "streams": sorted(each.streams)}
+                for part, each in core.feeding.feeders.items()
+            ],
+            "parts": core.feeding.next,
         }
 
 
@@ -180,6 +192,7 @@ def _pipeline(running: Running) -> dict[str, Any]:
         "places": list(places_of(running.pipeline)),
         "functions": [number for number, _ in running.functions],
         "known": list(running.pipeline.streams),
+        "uses": [[each.part, each.site, each.patterns, each.conditions] for each in running.uses],
     }
 
 
@@ -265,9 +278,11 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
         running = by_name[state["name"]]
         if running in shared:
             continue
-        gone = running.member is not None or running.stopped is not None
+        gone = running.member is not None or running.stopped is not None or running.uses
         if gone or running.pipeline.streams != tuple(state["known"]):
             core.recompile(running, _numbered(state["known"]))
+        running.uses = _uses(state)
+    core.feeding.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
 
 
 def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:
@@ -281,7 +296,16 @@ def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Sh
             share.join(member, one)
     loosest = {number: [*map(term_of, texts)] for number, texts in state["loosest"]}
     share.compile(state["varying"], state["widest"], loosest, _numbered(state["known"]))
+    share.running.uses = _uses(state)
     return share
+
+
+def _uses(state: dict[str, Any]) -> tuple[Occurrence, ...]:
+    """The parts of a plan that were computed once for all that have them."""
+    return tuple(
+        Occurrence(part, site, tuple(patterns), tuple(conditions))
+        for part, site, patterns, conditions in state.get("uses", ())
+    )
 
 
 def _numbered(streams: list[str]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cqels.engine.core import Running
+from cqels.engine.running import Running
 from cqels.io import Result
 from cqels.model.errors import QueryStopped
 from cqels.plan.algebra import Query
@@ -101,7 +101,11 @@ class StandingQuery:
             arena, guard = self._engine.arena, self.running.guard
             with nullcontext() if guard is None else arena.heap(guard.heap):
                 text = analysed(arena, self.running.pipeline, self.running.plan, format)
-        return text if share is None or format != "text" else f"{share.told(self.running)}\n{text}"
+        if format != "text":
+            return text
+        unit = self.running if share is None or share.made is None else share.running
+        told = [share.told(self.running) if share is not None else "", self._engine.told(unit)]
+        return "\n".join([*filter(None, told), text])
 
     # ------------------------------------------------------------ tables
 

@@ -20,7 +20,7 @@ from cqels.plan.templates import is_own, particular
 from cqels.store.dataset import Store
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Running
+    from cqels.engine.running import Running
 
 _FEW_KEYS = 64
 """Constants for which the dataset is asked one by one rather than for all at once."""

@@ -5,7 +5,7 @@ A part that has none is computed anew by Python at each tick that changes what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyoxigraph import NamedNode
@@ -18,6 +18,7 @@ from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
 from cqels.flow.windows import Windows
 from cqels.kernels import machine
 from cqels.kernels.ahead import make_hints
+from cqels.kernels.feed import COUNTED_AT
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
 from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
@@ -35,6 +36,8 @@ class Compiler(Windows):
 
     recomputed: dict[int, Recomputed] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
+    logs: Mapping[int, int] = field(default_factory=dict)
+    """The parts that other pipelines compute, by their numbers, and the queues of their logs."""
     _hidden: int = 0
     _alone: set[int] = field(default_factory=set)
     """Queues of graphs that triple patterns alone read."""
@@ -86,6 +89,8 @@ class Compiler(Windows):
                 return self._narrow(plan, active)
             case algebra.Thresholds(input=inner, comparisons=comparisons, group=group, columns=columns):
                 return self.compared(self.stage(inner, active), comparisons, group, columns)
+            case algebra.Reused(part=part, columns=names):
+                return self.fed(self.logs[part], names)
             case algebra.Slice():
                 return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
@@ -331,8 +336,11 @@ class Compiler(Windows):
 
     # ------------------------------------------------------------ the whole
 
-    def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int) -> Pipeline:
-        """The pipeline of a plan; `whole` lets it send all solutions in their order, not their changes."""
+    def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int, logged: bool = False) -> Pipeline:
+        """The pipeline of a plan; `whole` lets it send all solutions in their order, not their changes.
+
+        One that is `logged` feeds others: it sends nothing.
+        """
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
         self.spans = self.fresh and spans_matter(plan)
         order, solutions = 0, 0
@@ -345,7 +353,7 @@ class Compiler(Windows):
         if not self.keep_all:
             self.keep_matching()
         self.remember_dear()
-        results = self.taken(make_queue(self.arena.base, len(columns)))
+        results = self.taken(make_queue(self.arena.base, len(columns) + logged))
         words: list[int] = [0] * machine.PIPELINE_WORDS
         words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(self.operators), self._pairs(self.operators)
         words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
@@ -353,7 +361,7 @@ class Compiler(Windows):
         words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
         words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self.words(self.queues)
         words[machine.SOLUTIONS], words[machine.RESULTS] = solutions, results
-        words[machine.EMIT] = machine.WHOLE if whole else machine.CHANGES
+        words[machine.EMIT] = machine.WHOLE if whole else machine.LOGGED if logged else machine.CHANGES
         words[machine.ORDERED_AT] = order
         words[machine.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
@@ -364,6 +372,8 @@ class Compiler(Windows):
         words[machine.HINTS_AT] = self.words(hints)
         words[machine.PENDING] = 1  # the first tick counts as a change
         place = self.words(words)
+        for feed in self.feeds:
+            self.arena.words[feed + COUNTED_AT] = place + machine.TICKS
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}
         return Pipeline(
             place,
@@ -381,6 +391,8 @@ class Compiler(Windows):
             self.matches,
             tuple(self.streams),
             self._terms,
+            self.feeds,
+            not logged,
         )
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:

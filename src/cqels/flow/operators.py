@@ -12,6 +12,7 @@ from cqels.kernels import machine
 from cqels.kernels.buffers import make_bag
 from cqels.kernels.distinct import make_distinct
 from cqels.kernels.expression import CODE, LENGTH
+from cqels.kernels.feed import make_feed
 from cqels.kernels.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.memory import Arena
 from cqels.kernels.narrow import make_narrow
@@ -45,6 +46,8 @@ class Operators:
     """Number of an operator to what is known of it, if it is a THRESHOLDS."""
     queues: list[int] = field(default_factory=list)
     joins: list[JoinTrace] = field(default_factory=list)
+    feeds: list[int] = field(default_factory=list)
+    """What brings rows that other pipelines have logged."""
     computed: frozenset[str] = frozenset()
     events: bool = False
     """Every occurrence of a triple is an event of its own: below a Sequence."""
@@ -125,6 +128,14 @@ class Operators:
         self.add(machine.THRESHOLDS, place)
         self.thresholds[len(self.operators)] = Compared(place, programs)
         return Stage(out, names, source.nullable, source.in_turn)
+
+    def fed(self, log: int, names: tuple[str, ...]) -> Stage:
+        """The rows that another pipeline has logged."""
+        out = self.queue(len(names))
+        place = make_feed(self.arena, out, log)
+        self.add(machine.FEED, place)
+        self.feeds.append(place)
+        return Stage(out, names)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:
         """Each row once, with the stamps of its newest occurrence, or with none."""

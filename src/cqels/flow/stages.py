@@ -154,6 +154,10 @@ class Pipeline:
     """The streams that there were when it was registered: those that a variable ranges over."""
     terms: int
     """Where the order of terms is known, 0 if the query does not need it."""
+    feeds: list[int]
+    """What brings rows that other pipelines have logged."""
+    sends: bool = True
+    """False if it logs what it finds, for others."""
 
     def asking(self, number: int) -> int:
         """The place of an operator that runs expressions; 0 if it runs none."""

@@ -11,13 +11,15 @@ an operator needs an answer from Python, and goes on at the same place.
     6      queues, 7 place of them: emptied after each tick
     8      queue of the solutions' changes
     9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns
-    10     how results are made: CHANGES of each tick, or WHOLE, all solutions in order (listing.py)
+    10     how results are made: CHANGES of each tick, WHOLE, all solutions in order (listing.py), or LOGGED, changes as
+           they are, for the pipelines that it feeds (feed.py)
     11     for WHOLE, the listed operator that has the solutions in order (topk.py)
     12     ticks so far
     13     operator to go on with, -1 between ticks
     14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
            EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
-           element comes, in one tick; a heartbeat only lets things leave
+           element comes, in one tick; a heartbeat only lets things leave; EVERY_ELEMENT, each element is a tick, for
+           windows of other pipelines read it
     15     table to add the changes of one tick up in
     16     time of the tick
     17     something has changed, so that the whole is to be sent
@@ -49,6 +51,7 @@ from importlib import import_module
 import numpy as np
 
 from cqels.kernels.ahead import expect_leaving, expect_triple
+from cqels.kernels.feed import log_rows
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store
 from cqels.kernels.rows import (
@@ -75,15 +78,14 @@ from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, a
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
 
-MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED, NARROW, THRESHOLDS, LISTING = range(
-    13
-)
+MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED = range(10)
+NARROW, THRESHOLDS, FEED, LISTING = range(10, 14)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
 NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
 PIPELINE_WORDS = 24
-CHANGES, WHOLE = 0, 1
-CLOSING, ALWAYS_SENT, EXPIRY_APART = 1, 2, 4
+CHANGES, WHOLE, LOGGED = 0, 1, 2
+CLOSING, ALWAYS_SENT, EXPIRY_APART, EVERY_ELEMENT = 1, 2, 4, 8
 ALL, LEAVING, COMING, BEATING = range(4)
 ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
@@ -110,6 +112,7 @@ _STEPS = {
     ORDERED: "topk.ordered_step",
     NARROW: "narrow.narrow_step",
     THRESHOLDS: "thresholds.thresholds_step",
+    FEED: "feed.feed_step",
     LISTING: "listing.send_listing",
 }
 """The kernels that take a step of an operator: functions of the base, its place and the tick's time.
@@ -184,7 +187,7 @@ def run(base, pipeline, block, steps):
         if stream >= 0:
             _look_ahead(base, pipeline, block, number + AHEAD, 0)
             _look_ahead(base, pipeline, block, number + NEAR, 1)
-            read = False
+            read = load(base, pipeline + FLAGS) & EVERY_ELEMENT != 0
             for place in range(load(base, pipeline + WINDOWS)):
                 window = load(base, pipeline + WINDOWS_AT) + 3 * place
                 if load(base, window) == stream:
@@ -353,6 +356,9 @@ def _send(base, pipeline, steps):
     """What becomes of the changes of the tick's solutions: DONE or FULL."""
     pending = load(base, pipeline + PENDING) != 0
     store(base, pipeline + PENDING, 0)
+    if load(base, pipeline + EMIT) == LOGGED:
+        log = load(base, pipeline + RESULTS)
+        return said(log_rows(base, load(base, pipeline + SOLUTIONS), log, load(base, pipeline + TICKS)))
     if load(base, pipeline + EMIT) == CHANGES:
         if load(base, load(base, pipeline + SOLUTIONS) + COUNT) <= FEW:
             return said(_send_few(base, pipeline))

@@ -237,6 +237,18 @@ class Thresholds(Plan):
 
 
 @dataclass(frozen=True, slots=True)
+class Reused(Plan):
+    """A join of streams that other queries have too: it is computed once for all of them (`plan.reuse`).
+
+    `part` is its number, and `columns` are its variables, in the order in which all know them.
+    """
+
+    input: Plan
+    part: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A planned query: what to compute, how to speak of it, when to emit.
 

@@ -130,6 +130,8 @@ class _Explainer:
                 return "Narrow to the window of each query", []
             case algebra.Thresholds(comparisons=comparisons):
                 return f"Pass the thresholds of each query: {', '.join(map(show.threshold, comparisons))}", []
+            case algebra.Reused():
+                return "Reused, computed once for all queries that have it", []
             case algebra.OrderBy(keys=keys):
                 words = [
                     f"DESC({show.expression(key)})" if descending else show.expression(key) for key, descending in keys

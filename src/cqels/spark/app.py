@@ -18,8 +18,9 @@ from uuid import uuid4
 from pyoxigraph import NamedNode
 
 from cqels.engine.budgets import Budget
-from cqels.engine.core import fingerprint, sources_of
+from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
+from cqels.engine.running import fingerprint
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import parse_duration, parse_time

@@ -22,9 +22,9 @@ from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serializ
 from cqels.engine.batch import Batch
 from cqels.engine.budgets import Budget, Stop
 from cqels.engine.columns import terms_of
-from cqels.engine.core import fingerprint
 from cqels.engine.engine import Engine
 from cqels.engine.merge import Merge
+from cqels.engine.running import fingerprint
 from cqels.engine.snapshot import Aside
 from cqels.engine.standing import StandingQuery
 from cqels.io import Rejected, StreamSettings

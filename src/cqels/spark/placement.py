@@ -9,7 +9,8 @@ from itertools import count, islice
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.core import fingerprint, sources_of
+from cqels.engine.core import sources_of
+from cqels.engine.running import fingerprint
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.plan.templates import constants_of, general

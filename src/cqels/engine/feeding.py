@@ -1,0 +1,198 @@
+"""Queries of different shapes that have joins of streams in common: each join is a pipeline that feeds theirs.
+
+As with those that share a whole pipeline, they have been registered with nothing happening between, and what they have
+in common is known when something happens (`plan.reuse`).  They read the same streams under the same slides, so that all
+have the same ticks.  A pipeline that feeds others works a block of elements off before them, and logs what changed at
+each tick (`kernels.feed`); the others go through the same block and find it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyoxigraph import NamedNode
+
+from cqels.engine.sharing import named
+from cqels.kernels import machine
+from cqels.kernels.feed import AHEAD, LOG, ROW
+from cqels.kernels.rows import COUNT, clear
+from cqels.lang.expressions import walk
+from cqels.lang.syntax import Range
+from cqels.plan.algebra import Plan, Project, Stream, expressions_of, walk_plan
+from cqels.plan.reuse import Site, columns_of, part_of, reused, sites_of, with_parts
+from cqels.plan.rules import rewrite
+from cqels.plan.templates import MOST_NODES
+
+if TYPE_CHECKING:
+    from cqels.engine.core import Core
+    from cqels.engine.running import Running
+
+_Kind: TypeAlias = tuple[frozenset[int], tuple[int, ...], str]
+"""The streams that a query reads, its slides and its policy: on these it depends when there is a tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a pipeline is made that feeds others or is fed by them."""
+
+    plan: Plan
+    fresh: bool
+    logs: Mapping[int, int]
+    """The parts that others compute, by their numbers, and the queues of their logs."""
+    slides: tuple[int, ...]
+    logged: bool = False
+    """It feeds others."""
+
+
+@dataclass(eq=False, repr=False)
+class Feeding:
+    """The pipelines that feed others."""
+
+    core: Core
+    feeders: dict[int, Running] = field(default_factory=dict)
+    """By the numbers of their parts; a part comes after those that it is made of."""
+    waiting: list[Running] = field(default_factory=list)
+    """Queries that were registered since something happened."""
+    next: int = 0
+    """The number of the next part."""
+
+    def settle(self) -> bool:
+        """Let those that wait have joins in common: is there any?"""
+        waiting, self.waiting = self.waiting, []
+        made = {NamedNode(each) for each in self.core.makers}
+        kinds: dict[_Kind, dict[Running, list[Site]]] = {}
+        for each in waiting:
+            unit = each if each.member is None else each.member.running
+            if _is_eligible(unit, made):
+                sites = sites_of(unit.plan, fresh=unit.pipeline.fresh)
+                if sites:
+                    kind = unit.streams, _slides(unit.plan), unit.query.policy
+                    kinds.setdefault(kind, {})[unit] = sites
+        before = self.next
+        for units in kinds.values():
+            found = reused([*units.values()], self.next)
+            fed = {unit: tuple(own) for unit, own in zip(units, found, strict=True) if own}
+            for unit, own in fed.items():
+                unit.uses = own
+            plans, streams = {unit: unit.plan for unit in fed}, dict(self.core.streams)
+            for part in sorted({each.part for own in fed.values() for each in own}):
+                self._feed(part, plans, streams)
+                self.next = part + 1
+            for unit, plan in plans.items():
+                self._fit(unit, plan, streams)
+                self.core.begin(unit)
+                if unit.share is not None:
+                    unit.share.tell()
+        return self.next > before
+
+    def restore(self, parts: list[tuple[int, dict[str, int]]]) -> None:
+        """Have pipelines for these parts, made when there were these streams, and for all that use them."""
+        self.feeders.clear()
+        self.waiting.clear()
+        plans = {each: rewrite(each.query).plan for each in self.core.units if each.uses}
+        for part, streams in parts:
+            self._feed(part, plans, streams)
+        for unit, plan in plans.items():
+            self._fit(unit, plan, {iri: number for number, iri in enumerate(unit.pipeline.streams)})
+
+    def _fit(self, unit: Running, plan: Plan, streams: dict[str, int]) -> None:
+        """Let a query be fed, whose plan this is without any parts."""
+        fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs(), _slides(plan))
+        again = self.core.compiled(unit.query, unit.name, streams, fit)
+        unit.pipeline, unit.plan, unit.functions = again.pipeline, again.plan, again.functions
+        if unit.share is not None:
+            unit.share.fit()
+
+    def _feed(self, part: int, plans: Mapping[Running, Plan], streams: dict[str, int]) -> None:
+        """Have a pipeline for a part that occurs in some of these plans."""
+        users = [each for each in plans if any(one.part == part for one in each.uses)]
+        unit, plan = users[0], plans[users[0]]
+        one = next(each for each in unit.uses if each.part == part)
+        site = sites_of(plan, fresh=unit.pipeline.fresh)[one.site]
+        columns = columns_of(site, one.patterns)
+        own = Project(part_of(plan, unit.uses, part), columns)
+        query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
+        fit = Fit(own, site.fresh, self._logs(), _slides(plan), logged=True)
+        made = self.feeders[part] = self.core.compiled(query, "", streams, fit)
+        made.streams, made.graphs = unit.streams, frozenset().union(*(each.graphs for each in users))
+        self.core.begin(made)
+
+    def _logs(self) -> dict[int, int]:
+        return {part: log for part, (_, log) in zip(self.feeders, self._logging(), strict=True)}
+
+    def let_go(self) -> None:
+        """Forget the pipelines that feed nobody any more."""
+        used = {each.part for unit in self.core.units for each in unit.uses}
+        self.feeders = {part: each for part, each in self.feeders.items() if part in used}
+
+    # ------------------------------------------------------------ blocks
+
+    def align(self) -> None:
+        """Ticks are to come: let each that is fed know how its count of them differs from that of who feeds it."""
+        words = self.core.arena.words
+        ticks = {log: int(words[each.pipeline.place + machine.TICKS]) for each, log in self._logging()}
+        for place, feed in self._feeds():
+            words[feed + AHEAD] = int(words[place + machine.TICKS]) - ticks[int(words[feed + LOG])]
+
+    def clear(self) -> None:
+        """Ticks are over: empty the logs of which all has been taken."""
+        words = self.core.arena.words
+        feeds: dict[int, list[int]] = {log: [] for _, log in self._logging() if words[log + COUNT]}
+        for _, feed in self._feeds() if feeds else ():
+            feeds.get(int(words[feed + LOG]), []).append(feed)
+        for log, readers in feeds.items():
+            if all(words[feed + ROW] == words[log + COUNT] for feed in readers):
+                clear(self.core.arena.base, log)
+                for feed in readers:
+                    words[feed + ROW] = 0
+
+    def _logging(self) -> Iterator[tuple[Running, int]]:
+        """The pipelines that feed others, and the queues of their logs."""
+        for each in self.feeders.values():
+            yield each, int(self.core.arena.words[each.pipeline.place + machine.RESULTS])
+
+    def _feeds(self) -> Iterator[tuple[int, int]]:
+        """What brings rows from logs, with the places of the pipelines that it does so for."""
+        if self.feeders:
+            for each in self.core.pipelines:
+                for feed in each.pipeline.feeds:
+                    yield each.pipeline.place, feed
+
+    # ------------------------------------------------------------ what is told
+
+    def told(self, unit: Running) -> str:
+        """What a query has in common with whom, in a line."""
+        parts = {each.part for each in unit.uses}
+        others = [
+            each.name
+            for other in self.core.units
+            if other is not unit and parts & {one.part for one in other.uses}
+            for each in ([other] if other.share is None else other.share.members)
+        ]
+        return f"joins of streams shared with {named(others)}" if others else ""
+
+
+def _is_eligible(unit: Running, made: set[NamedNode]) -> bool:
+    """Others may have its joins of streams: it sends changes, and nothing of it is computed anew by Python."""
+    query, pipeline = unit.query, unit.pipeline
+    whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
+    if whole or query.policy == "cqels-1" or pipeline.recomputed or unit.guard is not None or unit.stopped is not None:
+        return False
+    size = 0
+    for node in walk_plan(unit.plan):
+        size += 1 + sum(1 for expression in expressions_of(node) for _ in walk(expression))
+        if size > MOST_NODES:
+            return False
+        if isinstance(node, Stream) and any(
+            not isinstance(each.stream, NamedNode) or each.stream in made for each in node.sources
+        ):
+            return False
+    return True
+
+
+def _slides(plan: Plan) -> tuple[int, ...]:
+    """The slides of the windows of a plan."""
+    windows = (source.window for node in walk_plan(plan) if isinstance(node, Stream) for source in node.sources)
+    return tuple(sorted({each.slide for each in windows if isinstance(each, Range) and each.slide is not None}))

@@ -1,0 +1,108 @@
+"""A query that runs: its pipeline, what it has a part in, and what it has sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cqels.engine.answers import Answers, Sent
+from cqels.engine.batch import Words
+from cqels.engine.terms import Terms
+from cqels.flow.calls import Function
+from cqels.flow.stages import Pipeline
+from cqels.io import Result
+from cqels.kernels.rows import COLUMNS
+from cqels.model.collection import without_collection
+from cqels.plan.algebra import Plan, Query
+from cqels.plan.reuse import Occurrence
+from cqels.store.dependencies import AnyGraph, GraphName
+
+if TYPE_CHECKING:
+    from cqels.engine.budgets import Guard, Stop
+    from cqels.engine.sharing import Share
+
+
+@dataclass(eq=False)
+class Running:
+    """A query that runs: its pipeline, and what it has sent and nobody has taken yet."""
+
+    query: Query
+    name: str
+    pipeline: Pipeline
+    answers: Answers
+    terms: Terms
+    plan: Plan
+    """As it was compiled."""
+    streams: frozenset[int]
+    """The numbers of the streams that it reads."""
+    graphs: frozenset[GraphName | AnyGraph]
+    functions: list[tuple[int, Function]]
+    """The functions that its programs call, by their numbers."""
+    output: int | None = None
+    """The number of the stream that it makes."""
+    raw: list[Words] = field(default_factory=list)
+    """What the machine sent, rows of words; made into results when they are taken."""
+    share: Share | None = None
+    """That whose pipeline this is: it stands for all its members."""
+    member: Share | None = None
+    """That whose pipeline it has a part in, instead of one of its own."""
+    uses: tuple[Occurrence, ...] = ()
+    """The parts of its plan that are computed once for all queries that have them."""
+    guard: Guard | None = None
+    """What it has taken of its budget, if it has one."""
+    stopped: Stop | None = None
+    """Its end, if it took more: it has no pipeline any more."""
+
+    ready: list[Result] = field(default_factory=list)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.query)
+
+    def alike(self, query: Query, name: str) -> Running:
+        """Another query that reads what this one reads, and is to have part in a pipeline."""
+        answers = Answers(query, name, self.answers.columns)
+        return Running(query, name, self.pipeline, answers, self.terms, self.plan, self.streams, self.graphs, [])
+
+    @property
+    def has_sent(self) -> bool:
+        """There is something to take, or may be."""
+        return bool(self.raw or self.ready)
+
+    def make(self) -> list[Result]:
+        """Make results of what the machine sent since the last time."""
+        if not self.raw:
+            return []
+        rows = self._rows()
+        with without_collection():
+            made = list(self.answers.results_of(rows, self.terms))
+        self.ready += made
+        return made
+
+    def take(self) -> list[Result]:
+        """The results sent and not yet taken."""
+        self.make()
+        taken, self.ready = self.ready, []
+        return taken
+
+    def take_solutions(self) -> Sent | None:
+        """What `take` takes as arrays, where there are results of SELECT only, none made yet; else None."""
+        if self.query.form != "select" or self.query.policy == "cqels-1" or self.ready:
+            return None
+        return self.answers.sent(self._rows(), self.terms)
+
+    def _rows(self) -> Words:
+        """What the machine sent since the last time."""
+        rows, self.raw = self.raw, []
+        if not rows:
+            return np.empty((0, COLUMNS + len(self.answers.columns)), np.int64)
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+
+def fingerprint(query: Query) -> str:
+    """The same for queries that mean the same in the same words, whatever their names."""
+    return sha256(repr(replace(query, name=None)).encode()).hexdigest()
