@@ -362,10 +362,10 @@ class Core:
             alone = [each for each in alone if each not in linked]
         for part, numbers, readers in self._parted(batch, alone):
             block = self._block(part, numbers)
-            self.feeding.align()
+            self.feeding.align(readers)
             for running in readers:
                 self._run(running, block)
-            self.feeding.clear()
+            self.feeding.clear(readers)
         if linked:
             self._chained(linked, batch)
         else:
@@ -403,7 +403,7 @@ class Core:
     def changed(self, graphs: set[NamedNode | None]) -> None:
         """The dataset has changed: the queries that read these graphs have a tick."""
         self.settle()
-        self.feeding.align()
+        self.feeding.align(self.pipelines)
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
         for running in self.pipelines:
             read = running.graphs
@@ -418,7 +418,7 @@ class Core:
             block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
             self._run(running, block)
             made.extend(self._made(running))
-        self.feeding.clear()
+        self.feeding.clear(self.pipelines)
         self._deliver(self.pipelines, made)
 
     def refresh(self) -> None:

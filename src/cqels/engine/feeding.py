@@ -8,7 +8,7 @@ each tick (`kernels.feed`); the others go through the same block and find it the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +16,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.sharing import named
 from cqels.kernels import machine
-from cqels.kernels.feed import AHEAD, LOG, ROW
+from cqels.kernels.feed import AHEAD, COUNTED_AT, LOG, ROW
 from cqels.kernels.rows import COUNT, clear
 from cqels.lang.expressions import walk
 from cqels.lang.syntax import Range
@@ -57,6 +57,10 @@ class Feeding:
     """Queries that were registered since something happened."""
     next: int = 0
     """The number of the next part."""
+    _logs: dict[int, int] = field(default_factory=dict)
+    """The queues of their logs, by the numbers of their parts."""
+    _counts: dict[int, int] = field(default_factory=dict)
+    """Where they count their ticks, by the queues of their logs."""
 
     def settle(self) -> bool:
         """Let those that wait have joins in common: is there any?"""
@@ -89,8 +93,8 @@ class Feeding:
 
     def restore(self, parts: list[tuple[int, dict[str, int]]]) -> None:
         """Have pipelines for these parts, made when there were these streams, and for all that use them."""
-        self.feeders.clear()
-        self.waiting.clear()
+        for each in (self.feeders, self._logs, self._counts, self.waiting):
+            each.clear()
         plans = {each: rewrite(each.query).plan for each in self.core.units if each.uses}
         for part, streams in parts:
             self._feed(part, plans, streams)
@@ -99,7 +103,7 @@ class Feeding:
 
     def _fit(self, unit: Running, plan: Plan, streams: dict[str, int]) -> None:
         """Let a query be fed, whose plan this is without any parts."""
-        fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs(), _slides(plan))
+        fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs, _slides(plan))
         again = self.core.compiled(unit.query, unit.name, streams, fit)
         unit.pipeline, unit.plan, unit.functions = again.pipeline, again.plan, again.functions
         if unit.share is not None:
@@ -114,51 +118,43 @@ class Feeding:
         columns = columns_of(site, one.patterns)
         own = Project(part_of(plan, unit.uses, part), columns)
         query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
-        fit = Fit(own, site.fresh, self._logs(), _slides(plan), logged=True)
+        fit = Fit(own, site.fresh, self._logs, _slides(plan), logged=True)
         made = self.feeders[part] = self.core.compiled(query, "", streams, fit)
         made.streams, made.graphs = unit.streams, frozenset().union(*(each.graphs for each in users))
+        log = self._logs[part] = int(self.core.arena.words[made.pipeline.place + machine.RESULTS])
+        self._counts[log] = made.pipeline.place + machine.TICKS
         self.core.begin(made)
-
-    def _logs(self) -> dict[int, int]:
-        return {part: log for part, (_, log) in zip(self.feeders, self._logging(), strict=True)}
 
     def let_go(self) -> None:
         """Forget the pipelines that feed nobody any more."""
         used = {each.part for unit in self.core.units for each in unit.uses}
-        self.feeders = {part: each for part, each in self.feeders.items() if part in used}
+        for part in self.feeders.keys() - used:
+            del self.feeders[part], self._counts[self._logs.pop(part)]
 
     # ------------------------------------------------------------ blocks
 
-    def align(self) -> None:
+    def align(self, pipelines: Iterable[Running]) -> None:
         """Ticks are to come: let each that is fed know how its count of them differs from that of who feeds it."""
         words = self.core.arena.words
-        ticks = {log: int(words[each.pipeline.place + machine.TICKS]) for each, log in self._logging()}
-        for place, feed in self._feeds():
-            words[feed + AHEAD] = int(words[place + machine.TICKS]) - ticks[int(words[feed + LOG])]
+        for each in pipelines:
+            for feed in each.pipeline.feeds:
+                counted = int(words[feed + COUNTED_AT]), self._counts[int(words[feed + LOG])]
+                words[feed + AHEAD] = int(words[counted[0]]) - int(words[counted[1]])
 
-    def clear(self) -> None:
-        """Ticks are over: empty the logs of which all has been taken."""
+    def clear(self, pipelines: Iterable[Running]) -> None:
+        """Ticks are over: empty the logs of which all has been taken. Who reads a log is among these, or none is."""
         words = self.core.arena.words
-        feeds: dict[int, list[int]] = {log: [] for _, log in self._logging() if words[log + COUNT]}
-        for _, feed in self._feeds() if feeds else ():
-            feeds.get(int(words[feed + LOG]), []).append(feed)
-        for log, readers in feeds.items():
-            if all(words[feed + ROW] == words[log + COUNT] for feed in readers):
+        readers: dict[int, list[int]] = {}
+        for each in pipelines:
+            for feed in each.pipeline.feeds:
+                log = int(words[feed + LOG])
+                if words[log + COUNT]:
+                    readers.setdefault(log, []).append(feed)
+        for log, feeds in readers.items():
+            if all(words[feed + ROW] == words[log + COUNT] for feed in feeds):
                 clear(self.core.arena.base, log)
-                for feed in readers:
+                for feed in feeds:
                     words[feed + ROW] = 0
-
-    def _logging(self) -> Iterator[tuple[Running, int]]:
-        """The pipelines that feed others, and the queues of their logs."""
-        for each in self.feeders.values():
-            yield each, int(self.core.arena.words[each.pipeline.place + machine.RESULTS])
-
-    def _feeds(self) -> Iterator[tuple[int, int]]:
-        """What brings rows from logs, with the places of the pipelines that it does so for."""
-        if self.feeders:
-            for each in self.core.pipelines:
-                for feed in each.pipeline.feeds:
-                    yield each.pipeline.place, feed
 
     # ------------------------------------------------------------ what is told
 
