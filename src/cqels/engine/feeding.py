@@ -16,7 +16,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.sharing import named
 from cqels.kernels import machine
-from cqels.kernels.feed import AHEAD, COUNTED_AT, LOG, ROW
+from cqels.kernels.feed import AHEAD, LOG, ROW
 from cqels.kernels.rows import COUNT, clear
 from cqels.lang.expressions import walk
 from cqels.lang.syntax import Range
@@ -57,10 +57,6 @@ class Feeding:
     """Queries that were registered since something happened."""
     next: int = 0
     """The number of the next part."""
-    _logs: dict[int, int] = field(default_factory=dict)
-    """The queues of their logs, by the numbers of their parts."""
-    _counts: dict[int, int] = field(default_factory=dict)
-    """Where they count their ticks, by the queues of their logs."""
 
     def settle(self) -> bool:
         """Let those that wait have joins in common: is there any?"""
@@ -93,8 +89,8 @@ class Feeding:
 
     def restore(self, parts: list[tuple[int, dict[str, int]]]) -> None:
         """Have pipelines for these parts, made when there were these streams, and for all that use them."""
-        for each in (self.feeders, self._logs, self._counts, self.waiting):
-            each.clear()
+        self.feeders.clear()
+        self.waiting.clear()
         plans = {each: rewrite(each.query).plan for each in self.core.units if each.uses}
         for part, streams in parts:
             self._feed(part, plans, streams)
@@ -103,7 +99,7 @@ class Feeding:
 
     def _fit(self, unit: Running, plan: Plan, streams: dict[str, int]) -> None:
         """Let a query be fed, whose plan this is without any parts."""
-        fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs, _slides(plan))
+        fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs(), _slides(plan))
         again = self.core.compiled(unit.query, unit.name, streams, fit)
         unit.pipeline, unit.plan, unit.functions = again.pipeline, again.plan, again.functions
         if unit.share is not None:
@@ -118,28 +114,35 @@ class Feeding:
         columns = columns_of(site, one.patterns)
         own = Project(part_of(plan, unit.uses, part), columns)
         query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
-        fit = Fit(own, site.fresh, self._logs, _slides(plan), logged=True)
+        fit = Fit(own, site.fresh, self._logs(), _slides(plan), logged=True)
         made = self.feeders[part] = self.core.compiled(query, "", streams, fit)
         made.streams, made.graphs = unit.streams, frozenset().union(*(each.graphs for each in users))
-        log = self._logs[part] = int(self.core.arena.words[made.pipeline.place + machine.RESULTS])
-        self._counts[log] = made.pipeline.place + machine.TICKS
         self.core.begin(made)
 
     def let_go(self) -> None:
         """Forget the pipelines that feed nobody any more."""
         used = {each.part for unit in self.core.units for each in unit.uses}
-        for part in self.feeders.keys() - used:
-            del self.feeders[part], self._counts[self._logs.pop(part)]
+        self.feeders = {part: each for part, each in self.feeders.items() if part in used}
+
+    def _logs(self) -> dict[int, int]:
+        return {part: self._log(each) for part, each in self.feeders.items()}
+
+    def _log(self, feeder: Running) -> int:
+        """The queue of its log."""
+        return int(self.core.arena.words[feeder.pipeline.place + machine.RESULTS])
 
     # ------------------------------------------------------------ blocks
 
     def align(self, pipelines: Iterable[Running]) -> None:
         """Ticks are to come: let each that is fed know how its count of them differs from that of who feeds it."""
         words = self.core.arena.words
-        for each in pipelines:
+        ticks: dict[int, int] = {}
+        for each in pipelines:  # who feeds comes before who is fed
+            count = int(words[each.pipeline.place + machine.TICKS])
+            if not each.pipeline.sends:
+                ticks[self._log(each)] = count
             for feed in each.pipeline.feeds:
-                counted = int(words[feed + COUNTED_AT]), self._counts[int(words[feed + LOG])]
-                words[feed + AHEAD] = int(words[counted[0]]) - int(words[counted[1]])
+                words[feed + AHEAD] = count - ticks[int(words[feed + LOG])]
 
     def clear(self, pipelines: Iterable[Running]) -> None:
         """Ticks are over: empty the logs of which all has been taken. Who reads a log is among these, or none is."""
