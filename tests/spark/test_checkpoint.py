@@ -69,7 +69,7 @@ def test_a_paced_run_that_had_read_all_ends(tmp_path: Path, monkeypatch: pytest.
     """No micro-batch tells it that all streams have ended, if it was killed after the last one."""
     monkeypatch.setattr("cqels.spark.run.SparkFiles", SimpleNamespace(getRootDirectory=lambda: str(tmp_path)))
     options: dict[str, Any] = {"ends": True, "paced": True, "strict": False, "temporary": False}
-    app: Any = SimpleNamespace(queries=())
+    app: Any = SimpleNamespace(queries=(), parts={})
     run = Run(app, Checkpoint(tmp_path), manifest(ended=True), [], None, None, **options)
     idle: Any = SimpleNamespace(
         isActive=True, processAllAvailable=lambda: None, stop=lambda: None, exception=lambda: None
