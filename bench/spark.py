@@ -48,6 +48,12 @@ QUERIES = {
     + """SELECT ?room (AVG(?v) AS ?mean) (COUNT(*) AS ?n) WHERE {
       STREAM :obs [RANGE 10s SLIDE 1s] { ?s :value ?v } ?s :in ?room } GROUP BY ?room""",
 }
+PAIRS = (
+    PREFIX
+    + """SELECT ?s ?v ?w WHERE {
+      STREAM :obs [RANGE 1s] { ?s :value ?v } STREAM :obs [RANGE 3s] { ?s :value ?w } FILTER(?v > ?w + 90) }"""
+)
+"""A query that its engine takes most of the time for."""
 Bars = Iterator[Bar]
 
 
@@ -96,6 +102,21 @@ def throughput(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
         ours, theirs = (per_second(statistics.median(each)) for each in zip(*speeds, strict=True))
         figure = f"{ratio:.2f}× ({ours} against {theirs}; {expected:,} results)"
         yield Bar(f"{name}: {triples:,} triples on local[2], against embedded on one core", figure, "≥ 1×", ratio >= 1)
+
+
+def spread(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
+    """One query on two engines, against the same query on one."""
+    whole, queries = data(folder, triples // 4), asked(PAIRS)
+    speeds: list[tuple[float, float]] = []
+    for _ in range(3):
+        one, both = (on_spark(queries, whole, spark, spread=each) for each in (False, True))
+        if both.results != one.results:
+            raise AssertionError(f"{both.results} results of two engines, {one.results} of one")
+        speeds.append((both.rate, one.rate))
+    ratio = statistics.median(ours / theirs for ours, theirs in speeds)
+    ours, theirs = (per_second(statistics.median(each)) for each in zip(*speeds, strict=True))
+    figure = f"{ratio:.2f}× ({ours} against {theirs}; {one.results:,} results)"
+    yield Bar(f"pairs of readings: {triples // 4:,} triples on two engines, against one", figure)
 
 
 class Nothing(StatefulProcessor):
@@ -185,7 +206,7 @@ def state(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
     yield Bar(name, f"{figure} ({ratio:.2f}×)", "does not grow", ratio <= 1.2)
 
 
-PARTS: dict[str, Callable[..., Bars]] = {"throughput": throughput, "batch": batch, "state": state}
+PARTS: dict[str, Callable[..., Bars]] = {"throughput": throughput, "spread": spread, "batch": batch, "state": state}
 
 
 def main() -> None:

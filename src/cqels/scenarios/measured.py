@@ -154,10 +154,12 @@ def reference(
     return Measured(_names(queries), "reference", tally.elements, 0, count, spent, tally.rejected + tally.late, rate)
 
 
-def on_spark(queries: Sequence[Query], data: Data, spark: Any, tell: Tell = lambda done: None) -> Measured:
+def on_spark(
+    queries: Sequence[Query], data: Data, spark: Any, tell: Tell = lambda done: None, *, spread: bool = False
+) -> Measured:
     """A run on Spark, by the clock on the wall; the rate is that after its micro-batches have come to their size."""
     began = perf_counter()
-    marks = micro_batches(queries, data, spark, tell)
+    marks = micro_batches(queries, data, spark, tell, spread=spread)
     spent = perf_counter() - began
     last = marks[-1]
     warm = next(mark for mark in marks if mark.elements >= WARM * last.elements)
@@ -175,8 +177,9 @@ def micro_batches(
     tell: Tell = lambda done: None,
     *,
     batch_bytes: int | None = None,
+    spread: bool = False,
 ) -> list[Mark]:
-    """The micro-batches of a run on Spark; the last mark is that of its end."""
+    """The micro-batches of a run on Spark; the last mark is that of its end. Each query may be on all instances."""
     from cqels.spark.app import App
     from cqels.spark.metrics import Metrics
 
@@ -184,7 +187,7 @@ def micro_batches(
     for each in read_by(queries, data):
         app.files(each)
     for query in queries:
-        app.add(query)
+        app.add(query, spread=spread)
     marks: list[Mark] = []
     metrics = Metrics()
 
