@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?= 3
 
 # How much `make report` measures: small sizes and a few triples and queries show that it works.
 REPORT ?= bench-report

@@ -14,7 +14,7 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.fuzz) for seed in range(1, 40
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("compared", [False, True], ids=["any", "thresholds"])
+@pytest.mark.parametrize("compared", [False, pytest.param(True, marks=pytest.mark.fuzz)], ids=["any", "thresholds"])
 def test_together_as_alone(compared: bool, seed: int) -> None:
     scenario = crowd(seed, compared=compared)
     together = run(scenario, engine=Incremental)

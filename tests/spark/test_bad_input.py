@@ -90,7 +90,7 @@ def told(rejected: list[Rejected]) -> list[tuple[str, str]]:
     return sorted((each.place, each.reason) for each in rejected)
 
 
-@pytest.mark.parametrize("batches", [1, 6])
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.fuzz), 6])
 def test_one_percent_of_damage_loses_nothing_else(spark: SparkSession, damaged: Damaged, batches: int) -> None:
     """In one micro-batch, or in some that are as large as a line; with two engines, each of which sees all elements."""
     memory, metrics, rejected = Memory(), Metrics(), list[Rejected]()

@@ -241,14 +241,17 @@ def test_parts_run_on_all_instances(spark: SparkSession, data: str, tmp_path: Pa
     assert {*first.placed.values()} == {0, 1}
     while len(memory.results("latest")) < 200:
         assert not first.wait(0.1)
-    (added,) = first.change(add=[prepare(SUMS, name="later")], spread=True)
+    (added,) = first.change(add=[prepare(SUMS, name="later")], spread=True, move={"latest (1 of 2)": None})
     assert added.name == "later"
-    first.change(drop=["later"], move={"latest (1 of 2)": None})
+    assert {"later (1 of 2)", "later (2 of 2)"} <= first.placed.keys()
     first.stop()
     with pytest.raises(CqelsError, match="query latest was spread and is not"):
         made(spark, data, tmp_path / "c", spread=False).run(memory)
-    second = made(spark, data, tmp_path / "c").run(memory)
-    assert second.wait(600)
+    app = made(spark, data, tmp_path / "c")
+    app.add(SUMS, name="later", spread=True)
+    assert app.run(memory).wait(600)
+    later = memory.results("later")
+    assert 0 < len(later) < len(memory.results("sums"))
     assert memory.results("latest") == expected(data, LATEST, "latest", "changes")
     assert memory.results("sums") == expected(data, SUMS, "sums")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import proxy
 
 import numpy as np
 from pyoxigraph import NamedNode
@@ -79,7 +80,7 @@ class Core:
         self.makers: dict[str, Running] = {}
         """Those that make streams, by the names of these."""
         self.shares: list[Share] = []
-        self.feeding = Feeding(self)
+        self.feeding = Feeding(proxy(self))  # which does not keep it: a store is let go with its engine
         self._open: dict[str, Running | Share] = {}
         """What a query that is registered now may share a pipeline with, by what they have in common."""
         self.judging = True

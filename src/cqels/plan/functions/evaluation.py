@@ -55,7 +55,6 @@ PLAIN: dict[str, Callable[..., Term]] = {
     "NEGATE": arithmetic.negative_of,
     "PLUS": arithmetic.plus,
     "SAMETERM": lambda a, b: boolean(a == b),
-    "PART": lambda a, count: Literal(part_of(a, int(count.value))),
     "ISIRI": lambda a: boolean(isinstance(a, NamedNode)),
     "ISURI": lambda a: boolean(isinstance(a, NamedNode)),
     "ISBLANK": lambda a: boolean(isinstance(a, BlankNode)),
@@ -173,6 +172,8 @@ def _special(call: Call, solution: Mapping[str, Term], context: Context, root: E
             return _first(operands, value)
         case "BOUND", (Var(name=name),):
             return boolean(name in solution)
+        case "PART", (divided, Constant(term=Literal(value=count))):
+            return Literal(part_of(value(divided), int(count)))
         case name, () if name in ("NOW", CQ_NOW):
             return date_time_literal(context.now)
         case "TIMESTAMP", (subject, predicate, object_):
