@@ -35,7 +35,7 @@ ORDERED = Features(elements=12)
 IN_ORDER = Features(lateness=False, heartbeats=False, updates=False)
 COMPANY = replace(FEATURES, patterns=4, elements=6, comings=True, derived=True, snapshots=True)
 """Queries beside each other: they come and go, read each other and are saved."""
-SIZES = [pytest.param(60, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
+SIZES = [pytest.param(40, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 
 
 MADE = {

@@ -31,7 +31,7 @@ from ..test_cases import FILES, play
 from .piped import Piped
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "2000"))
-SIZES = [pytest.param(25, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
+SIZES = [pytest.param(20, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 LOSSES = ("", "", "", "process", "memory", "batch", "move")
 
 

@@ -44,10 +44,10 @@ def test_every_query_answers_as_before(asked: Scenario, found: dict[str, str]) -
         assert path.read_bytes().decode() == text, name
 
 
-@pytest.mark.parametrize("counts", [False, pytest.param(True, marks=pytest.mark.fuzz)])
-def test_the_judge_agrees(asked: Scenario, data: Data, found: dict[str, str], *, counts: bool) -> None:
-    """Queries in count windows, variants of others, take it as long as all others."""
-    queries = [asked.query(each) for each in asked.queries if each.name.endswith("-count") == counts]
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.fuzz)])
+def test_the_judge_agrees(asked: Scenario, data: Data, found: dict[str, str], half: int) -> None:
+    """Of every other query, since it takes long; of the others too when fuzzing."""
+    queries = [asked.query(each) for each in asked.queries[half::2]]
     judged = answers(queries, data, engine="reference")
     for query in queries:
         assert written(query, judged[query.name or ""]) == found[query.name or ""], query.name
