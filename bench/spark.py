@@ -51,7 +51,7 @@ QUERIES = {
 PAIRS = (
     PREFIX
     + """SELECT ?s ?v ?w WHERE {
-      STREAM :obs [RANGE 1s] { ?s :value ?v } STREAM :obs [RANGE 3s] { ?s :value ?w } FILTER(?v > ?w + 90) }"""
+      STREAM :obs [RANGE 1s] { ?s :value ?v } STREAM :obs [RANGE 3s] { ?s :value ?w } FILTER(?v + ?w > 196) }"""
 )
 """A query that its engine takes most of the time for."""
 Bars = Iterator[Bar]
