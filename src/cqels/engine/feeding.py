@@ -63,8 +63,7 @@ class Feeding:
         waiting, self.waiting = self.waiting, []
         made = {NamedNode(each) for each in self.core.makers}
         kinds: dict[_Kind, dict[Running, list[Site]]] = {}
-        for each in waiting:
-            unit = each if each.member is None else each.member.running
+        for unit in dict.fromkeys(each if each.member is None else each.member.running for each in waiting):
             if _is_eligible(unit, made):
                 sites = sites_of(unit.plan, fresh=unit.pipeline.fresh)
                 if sites:
