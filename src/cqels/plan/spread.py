@@ -68,6 +68,7 @@ def key_of(query: Query) -> str:
             return name
         except NotSpread as error:
             reasons.append(str(error))
+    # that a variable could have been selected says more than that it is not everywhere
     raise NotSpread(min(reasons, key=lambda each: "is not in" in each) if reasons else "no triple of a stream is named")
 
 

@@ -318,7 +318,7 @@ class Run:
         sent = {}
         for name, mine in found.items():
             read = Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
-            sent[name] = read.merged(before[name]) if name in self._manifest.spread else read
+            sent[name] = read if mine[0].query == name else read.merged(before[name])
         return sent
 
     def _note(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
