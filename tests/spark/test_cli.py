@@ -91,11 +91,15 @@ def run(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_the_bytes_are_those_of_the_embedded_engine(run: Run) -> None:
-    """Of several queries too, whatever the micro-batches are, though elements of one time are in two of them."""
+    """Of several queries too, whatever the micro-batches are, though elements of one time are in two of them.
+
+    And if each query is spread over two engines.
+    """
+    spread = ("--spread", "--instances", "2", "--metrics", "metrics.jsonl")
     both = ("run", "hot.rq", "count.rq", *STREAM, "--data", "rooms.ttl", "--until", "30s", "--emit", "changes")
     for format, options in {"text": (), "csv": ("--out", "out.csv"), "jsonl": ("--out", "results/")}.items():
         seen = []
-        for engine in (("--engine", "embedded"), ("--batch", "25kB")):
+        for engine in (("--engine", "embedded"), ("--batch", "25kB", *(spread if format == "csv" else ()))):
             code, out, err = run(*both, "--format", format, *options, *engine)
             assert code == 0, err
             files = {each.name: each.read_bytes() for each in (*Path().glob("out.*"), *Path().glob("results/*"))}
@@ -107,6 +111,7 @@ def test_the_bytes_are_those_of_the_embedded_engine(run: Run) -> None:
     assert any(each.startswith(f"{SIZE + 1:,} elements") and "1 rejected, 1 late" in each for each in told)
     assert {each.name for each in Path().glob("results/*")} == {"hot.jsonl", "count.jsonl"}
     assert list(Path().glob(".*")) == []
+    assert '"hot (2 of 2)"' in Path("metrics.jsonl").read_text()
 
 
 def test_a_checkpoint_is_gone_on_from(run: Run) -> None:
