@@ -48,7 +48,15 @@ QUERIES = {
   STREAM :a [RANGE 2s SLIDE 500ms] { ?s :p ?v } ?s :in ?room . ?room :name ?name } GROUP BY ?room ?name""",
     "http://ex.org/made": PREFIX + "CONSTRUCT { ?s :seen ?v } WHERE { STREAM :a [NOW] { ?s :p ?v } FILTER(?v > 94) }",
     "reader": PREFIX + "SELECT ?s (COUNT(*) AS ?n) WHERE { STREAM :made [ELEMENTS 20] { ?s :seen ?v } } GROUP BY ?s",
+    "best": PREFIX
+    + """SELECT ?s ?o (SUM(?v) AS ?sum) WHERE { STREAM :a [RANGE 400ms] { ?s :p ?v } STREAM :b [RANGE 1s] { ?s :q ?o } }
+  GROUP BY ?s ?o ORDER BY DESC(?sum) LIMIT 3""",
+    "ours": PREFIX
+    + """SELECT ?name (COUNT(*) AS ?n) (SAMPLE(?s) AS ?one) WHERE {
+  STREAM :a [RANGE 1s] { ?s :p ?v } ?s :in ?room . ?room :name ?name } GROUP BY ?name""",
 }
+SPREAD = ("best", "ours")
+"""Those that run on both engines, and of which a rest is computed by the driver."""
 
 
 # ---------------------------------------------------------------- the job
@@ -96,7 +104,7 @@ def job(data: Path, folder: Path, master: str, batch_bytes: int) -> None:
     app.files(f"<http://ex.org/b>={data}/b.nt")
     app.load(data / "rooms.ttl")
     for name, text in QUERIES.items():
-        app.add(text, name=name)
+        app.add(text, name=name, spread=name in SPREAD)
     sinks = Files(folder / "out" / "csv"), Files(folder / "out" / "jsonl", "jsonl")
     run = app.run(*sinks, rejects=Rejects(folder / "out" / "rejects.tsv"), metrics=Metrics(folder / "metrics.jsonl"))
     run.wait()

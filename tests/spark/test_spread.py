@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from cqels.engine.intake import Intake
 from cqels.engine.replay import replay
+from cqels.engine.rest import Rest
 from cqels.engine.terms import Terms
 from cqels.io import Element, Result, StreamSettings, parse_declaration
 from cqels.kernels.memory import Arena
@@ -33,8 +35,10 @@ from cqels.model.terms import XSD_INTEGER, Term, text_of
 from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Triples, transform_plan
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
-from cqels.plan.spread import NotSpread, key_of, parts_of
+from cqels.plan.spread import NEWEST_NAME, NotSpread, Spread, spreading
 from cqels.spark.app import App
+from cqels.spark.rests import Resting, Told
+from cqels.spark.sent import Sent
 from cqels.spark.sinks import Memory
 from cqels.spark.wanted import wanted
 from cqels.store.dataset import Store
@@ -50,6 +54,7 @@ PREFIX = "PREFIX : <http://ex.org/> "
 SOME = Features(
     forms=("select",), policies=("cqels",), partitions=False, order=False, draws=False, any_stream=False, paths=False
 )
+ORDERED = replace(SOME, order=True)
 TERMS = st.one_of(
     st.integers().map(Literal),
     st.text(st.characters(codec="utf-8", exclude_characters="\x00")).map(Literal),
@@ -84,8 +89,9 @@ class Parted:
         self._engines = [Travelling(each, streams, **options) for each in (store, other)]
 
     def register(self, query: Query) -> Together:
-        parts = parts_of(query, key_of(query), len(self._engines))
-        return Together([each.register(part) for each, part in zip(self._engines, parts, strict=True)], query.name)
+        found = spreading(query)
+        parts = zip(self._engines, found.parts(len(self._engines)), strict=True)
+        return Together([each.register(part) for each, part in parts], found)
 
     def push(self, element: Element) -> None:
         for each in self._engines:
@@ -105,16 +111,41 @@ class Parted:
 
 
 class Together:
-    def __init__(self, parts: Sequence[Any], name: str | None) -> None:
-        self._parts, self._name = parts, name or ""
+    def __init__(self, parts: Sequence[Any], how: Spread) -> None:
+        self._parts, self._name, self._names = parts, how.divided.name or "", how.divided.variables
+        self._query, self._rest = how.rest, None if how.rest is None else Rest(how.rest)
 
     def take(self) -> list[Result]:
         found = [result._replace(query=self._name) for part in self._parts for result in part.take()]
-        return sorted(found, key=lambda each: (each.tick, each.sign == "+", *map(text_of, each.values)))
+        found.sort(key=lambda each: (each.tick, each.sign == "+", *map(text_of, each.values)))
+        if self._query is None or self._rest is None:
+            return found
+        columns: dict[str, Any] = {
+            "tick": pyarrow.array([each.tick for each in found], pyarrow.int64()),
+            "time": pyarrow.array([each.time for each in found], pyarrow.int64()),
+            "weight": pyarrow.array([1 if each.sign == "+" else -1 for each in found], pyarrow.int64()),
+        }
+        for number, name in enumerate(self._names):
+            values = [each.values[number] for each in found]
+            if name == NEWEST_NAME:
+                columns["newest"] = [-1 if each is None else int(each.value) for each in values]
+            else:
+                texts = [None if each is None else str(each) for each in values]
+                columns[f"?{name}"] = pyarrow.array(texts, pyarrow.string())
+        return [*Sent(self._query, [self._rest.apply(pyarrow.table(columns))]).results()]
 
 
-def keyed(query: Query) -> Query:
-    """A query with a variable in all its triple patterns over streams, selected and grouped by."""
+def shared(query: Query) -> Query:
+    """A query with a variable in all its triple patterns over streams."""
+    return replace(
+        keyed(query, selected=False),
+        emit="changes" if query.emit == "rstream" else query.emit,
+        variables=query.variables,
+    )
+
+
+def keyed(query: Query, *, selected: bool = True) -> Query:
+    """A query with a variable in all its triple patterns over streams, which is selected and grouped by."""
     key = Var("key")
 
     def inside(plan: Plan) -> Plan:
@@ -129,9 +160,9 @@ def keyed(query: Query) -> Query:
                     replace(one, window=Range(5 * 10**9)) if isinstance(one.window, Count) else one for one in sources
                 ]
                 return replace(plan, sources=tuple(timed), input=transform_plan(inner, inside))
-            case Project(input=inner, variables=names) if key.name in variables(inner):
+            case Project(input=inner, variables=names) if selected and key.name in variables(inner):
                 return replace(plan, variables=(*names, key.name))
-            case Group(input=inner, keys=names) if key.name in variables(inner):
+            case Group(input=inner, keys=names) if selected and key.name in variables(inner):
                 return replace(plan, keys=(*names, key.name))
             case _:
                 return plan
@@ -148,10 +179,23 @@ def test_parts_are_the_whole(scenario: Scenario) -> None:
     """R = R[PART(?k, 2) = 0] + R[PART(?k, 2) = 1]"""
     scenario = scenario.alone()
     try:
-        key_of(keyed(scenario.prepared()))
+        assume(spreading(keyed(scenario.prepared())).rest is None)
     except NotSpread:
         assume(False)
     assert run(scenario, engine=Parted, change_plan=keyed) == run(scenario, change_plan=keyed)
+
+
+@settings(max_examples=60)
+@given(scenarios(ORDERED) | shapes(ORDERED))
+def test_a_rest_is_computed_of_all_parts(scenario: Scenario) -> None:
+    """Orders with LIMIT, groups, DISTINCT and whatever else is not of one part alone."""
+    scenario = scenario.alone()
+    try:
+        if spreading(shared(scenario.prepared())).rest is None:
+            assume(False)
+    except NotSpread:
+        assume(False)
+    assert run(scenario, engine=Parted, change_plan=shared) == run(scenario, change_plan=shared)
 
 
 def test_only_its_triples_travel_to_a_part() -> None:
@@ -160,7 +204,7 @@ def test_only_its_triples_travel_to_a_part() -> None:
     subjects = [NamedNode(f"http://ex.org/o{number}") for number in range(50)]
     triples = [(each, NamedNode("http://ex.org/is"), Literal(7)) for each in subjects]
     batch = Intake(terms).triples(0, 0, tuple(triples))
-    for number, part in enumerate(parts_of(query, key_of(query), 3)):
+    for number, part in enumerate(spreading(query).parts(3)):
         found = wanted([part], "http://ex.org/s").matcher(terms).matches(batch.triples.reshape(-1, 3))
         assert found.tolist() == [part_of(each, 3) == number for each in subjects]
 
@@ -170,12 +214,23 @@ def test_only_its_triples_travel_to_a_part() -> None:
     [
         ("SELECT ?v { STREAM :s [NOW] { ?o :is ?v } }", "v"),
         ("SELECT ?v { STREAM :s [NOW] { :o :is ?v } }", "v"),
-        ("SELECT ?s { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } }", "?o is not selected"),
+        ("SELECT ?s { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } }", "o, then s"),
         ("SELECT ?o ?p { STREAM :s [NOW] { ?o :is ?v . ?p :is ?w } }", "is not in all triple patterns"),
-        ("SELECT ?s (COUNT(*) AS ?n) { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } } GROUP BY ?s", "?o is not what is"),
+        ("SELECT ?s (COUNT(*) AS ?n) { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } } GROUP BY ?s", "o, then s"),
+        ("SELECT (COUNT(*) AS ?n) { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } }", "o, then _:.first"),
+        ("SELECT (COUNT(DISTINCT *) AS ?n) { STREAM :s [NOW] { ?o :of ?s } }", "o, then o s _:.first"),
         ("SELECT ?o { STREAM :s [TRIPLES 5] { ?o :is ?v } }", "a window counts"),
         ("SELECT ?o { STREAM ?any [NOW] { ?o :is ?v } }", "of no one stream"),
-        ("SELECT ?o { STREAM :s [NOW] { ?o :is ?v } } ORDER BY ?o LIMIT 3", "only solutions of SELECT"),
+        ("SELECT ?o { STREAM :s [NOW] { ?o :is ?v } } ORDER BY ?o LIMIT 3", "o, then o _:.newest"),
+        ("SELECT ?w { STREAM :s [NOW] { ?o :is ?v } BIND(?v + 1 AS ?w) } ORDER BY ?v LIMIT 3", "o, then v w _:.newest"),
+        (
+            "SELECT (MAX(?v) AS ?m) { STREAM :s [NOW] { ?o :is ?v } } HAVING(COUNT(*) < SECONDS(NOW()))",
+            "depends on times",
+        ),
+        (
+            "SELECT ?s { STREAM :s [NOW] { ?o :of ?s . ?o :is ?v } } GROUP BY ?s HAVING(EXISTS { ?s :is ?s })",
+            "EXISTS is asked",
+        ),
         ("SELECT ?o { ?o :is ?v OPTIONAL { STREAM :s [NOW] { ?o :is ?v } } }", "the same for all"),
         ("SELECT ?o { ?o :is ?v FILTER NOT EXISTS { STREAM :s [NOW] { ?o :is ?w } } }", "the same for all"),
         ("SELECT ?o { { ?o :is ?v } UNION { STREAM :s [NOW] { ?o :is ?v } } }", "an alternative reads no stream"),
@@ -186,11 +241,13 @@ def test_only_its_triples_travel_to_a_part() -> None:
 )
 def test_what_can_be_spread(text: str, why: str) -> None:
     query = prepare(PREFIX + text)
-    if len(why) == 1:
-        assert key_of(query) == why
+    if why[1:2] in ("", ","):
+        found = spreading(query)
+        rest = "" if found.rest is None else f", then {' '.join(found.divided.variables)}"
+        assert f"{found.key}{rest}" == why
     else:
         with pytest.raises(NotSpread, match=why.replace("?", "[?]")):
-            key_of(query)
+            spreading(query)
 
 
 # ---------------------------------------------------------------- on Spark
@@ -198,6 +255,12 @@ def test_what_can_be_spread(text: str, why: str) -> None:
 
 LATEST = PREFIX + "SELECT ?s ?v ?l { STREAM :a [RANGE 2s] { ?s :p ?v } OPTIONAL { ?s :label ?l } }"
 SUMS = PREFIX + "SELECT ?s (SUM(?v) AS ?n) { STREAM :a [RANGE 1s] { ?s :p ?v } } GROUP BY ?s"
+TOP = PREFIX + "SELECT ?s (SUM(?v) AS ?n) { STREAM :a [RANGE 1s] { ?s :p ?v } } GROUP BY ?s ORDER BY DESC(?n) LIMIT 3"
+OTHERS = PREFIX + (
+    "SELECT ?r (SUM(?v) AS ?n) (COUNT(DISTINCT ?s) AS ?m) "
+    "{ STREAM :a [RANGE 1s] { ?s :p ?v } BIND(FLOOR(?v / 100) AS ?r) } GROUP BY ?r HAVING(COUNT(*) > 3)"
+)
+ALL = PREFIX + "SELECT (SUM(?v) AS ?n) (SAMPLE(?s) AS ?one) { STREAM :a [RANGE 1s] { ?s :p ?v } }"
 SIZE = 3000
 
 
@@ -256,6 +319,41 @@ def test_parts_run_on_all_instances(spark: SparkSession, data: str, tmp_path: Pa
     assert memory.results("sums") == expected(data, SUMS, "sums")
 
 
+def test_the_best_and_groups_are_merged(spark: SparkSession, data: str, tmp_path: Path) -> None:
+    """Also from where they were, when another query has come, and when a part has moved."""
+    memory = Memory()
+
+    def app() -> App:
+        made = App(spark, checkpoint=tmp_path / "c", batch_bytes=20_000, instances=2)
+        made.files(f"<http://ex.org/a>={data}")
+        made.add(TOP, name="top", spread=True)
+        made.add(OTHERS, name="others", emit="changes", spread=True)
+        made.add(ALL, name="all", spread=True)
+        return made
+
+    first = app().run(memory)
+    while len(memory.results("top")) < 50:
+        assert not first.wait(0.1)
+    first.change(add=[prepare(TOP, name="later")], spread=True, move={"top (1 of 2)": None})
+    while not memory.results("later"):
+        assert not first.wait(0.1)
+    first.change(drop=["later"], add=[prepare(TOP, name="later")], spread=True)
+    first.stop()
+    changed = app()
+    changed.drop("top")
+    changed.add(TOP.replace("LIMIT 3", "LIMIT 3 OFFSET 0").replace("DESC", "ASC"), name="top", spread=True)
+    changed.add(TOP, name="later", spread=True)
+    with pytest.raises(CqelsError, match="query top has changed"):
+        changed.run(memory)
+    again = app()
+    again.add(TOP, name="later", spread=True)
+    assert again.run(memory).wait(600)
+    assert memory.results("top") == expected(data, TOP, "top")
+    assert memory.results("others") == expected(data, OTHERS, "others", "changes")
+    assert memory.results("all") == expected(data, ALL, "all")
+    assert memory.results("later")
+
+
 def test_numbers_go_on(spark: SparkSession, data: str) -> None:
     """The number of a result is how many the query has sent before, whichever part sent them."""
     numbers: list[tuple[int, int]] = []
@@ -273,11 +371,78 @@ def test_numbers_go_on(spark: SparkSession, data: str) -> None:
 def test_what_cannot_be_spread_is_refused(spark: SparkSession, data: str) -> None:
     app = App(spark)
     app.files(f"<http://ex.org/a>={data}")
-    whole = PREFIX + "SELECT (SUM(?v) AS ?n) { STREAM :a [RANGE 1s] { ?s :p ?v } }"
-    with pytest.raises(CqelsError, match=r"query q cannot be spread: \?s is not what is grouped by"):
+    whole = PREFIX + "SELECT ?s { STREAM :a [TRIPLES 10] { ?s :p ?v } }"
+    with pytest.raises(CqelsError, match=r"query q cannot be spread: a window counts"):
         app.add(whole, name="q", spread=True)
     with pytest.raises(CqelsError, match="query r cannot be spread: it has a budget"):
         app.add(SUMS, name="r", spread=True, memory="1MB")
     assert [*app.running] == []
     app.add(whole, name="q", spread=None)
     assert [*app.running] == ["q"]
+
+
+# ---------------------------------------------------------------- what is kept of a rest
+
+
+MANY = PREFIX + "SELECT ?v (COUNT(?o) AS ?n) { STREAM :a [NOW] { ?o :is ?v } } GROUP BY ?v ORDER BY DESC(?n) LIMIT 2"
+
+
+@given(
+    batches=st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6), min_size=1, max_size=8),
+    lost=st.sets(st.integers(0, 7)),
+    again=st.sets(st.integers(0, 7)),
+)
+def test_a_rest_goes_on_from_what_is_kept(
+    tmp_path_factory: pytest.TempPathFactory,
+    batches: list[list[tuple[int, int]]],
+    lost: set[int],
+    again: set[int],
+) -> None:
+    """A process may end after a micro-batch, and a micro-batch may come again."""
+    query = prepare(MANY, name="many", emit="changes")
+    rest = spreading(query).rest
+    assert rest is not None
+    found = []
+    for disturbed in (False, True):
+        folder = tmp_path_factory.mktemp("rest") / "kept"
+        resting, sent = Resting(query, rest, folder, least=4), list[Any]()
+        there: set[tuple[int, int]] = set()
+        for number, solutions in enumerate(batches):
+            told = [Told([payload(number, there, {*solutions})], 7)] if solutions else []
+            there = {*solutions} if solutions else there
+            result = resting.work_off(number, told)
+            if disturbed and number in again:
+                if number in lost:
+                    resting.close()
+                    resting = Resting(query, rest, folder, least=4)
+                result = resting.work_off(number, told)
+            if disturbed and number in lost:
+                resting.close()
+                resting = Resting(query, rest, folder, least=4)
+            if result is not None:
+                sent.append((number, result.number, [*result.results()]))
+        resting.close()
+        found.append(sent)
+    assert found[0] == found[1]
+
+
+def payload(tick: int, before: set[tuple[int, int]], now: set[tuple[int, int]]) -> bytes:
+    """What a part sends when it had some solutions and has others."""
+    rows = [*(("-", each) for each in sorted(before - now)), *(("+", each) for each in sorted(now - before))]
+    names = {"?o": 0, "?v": 1, f"?{NEWEST_NAME}": 0}
+    table = pyarrow.table(
+        {
+            "time": pyarrow.array([tick] * len(rows), pyarrow.int64()),
+            "tick": pyarrow.array([tick] * len(rows), pyarrow.int64()),
+            "sign": pyarrow.array([sign for sign, _ in rows], pyarrow.string()),
+            "empty": pyarrow.array([False] * len(rows), pyarrow.bool_()),
+        }
+        | {
+            name: pyarrow.array([str(Literal(each[place] + 10)) for _, each in rows], pyarrow.string())
+            for name, place in names.items()
+        }
+    )
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())

@@ -148,7 +148,7 @@ def within(core: Core, running: Running) -> Iterator[None]:
         with counting(core, running.guard, _most(core, running)):
             yield
     except _Exceeded:
-        stop(core, running, _too_large(running.guard), core.number, core.last)
+        stop(core, running, _too_large(running.guard), core.elements, core.last)
 
 
 def _most(core: Core, running: Running) -> int:
@@ -180,7 +180,7 @@ def run_guarded(core: Core, running: Running, block: int) -> None:
     if reason is not None:
         last = max(int(words[pipeline + machine.NEXT]) - 1, 0)
         time, number, stream = _events(core, block)[last, :3].tolist()
-        stop(core, running, reason, number + (stream >= 0), time)
+        stop(core, running, reason, core.elements_at(number) - (stream < 0), time)
 
 
 def _sliced(core: Core, running: Running, guard: Guard, block: int) -> str | None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from cqels.engine.recompute import Recomputation
 
 DICTIONARY_ROOT, MEMO_ROOT = ROOTS, ROOTS + 1
+STEP = 1 << 16
+"""Between the numbers of elements that come: so these do not depend on what is made of them here."""
 _LEAST_RELEASE = 1 << 16
 """Terms that a dictionary has at least before those that nothing refers to are looked for."""
 _LARGE = 1 << 10
@@ -67,8 +69,10 @@ class Core:
         arena.words[DICTIONARY_ROOT], arena.words[MEMO_ROOT] = self.dictionary.place, self.calls.memo
         self.terms = Terms(self.dictionary)
         self.start = start
-        self.number = 0
-        """Of the next element, in order of arrival over all streams."""
+        self.number = STEP
+        """Of the next element that comes, in order of arrival over all streams, in steps."""
+        self.made = 0
+        """Elements that queries made since the last one came: their numbers are between its own and the next."""
         self.last: int | None = None
         """The time of the last event."""
         self.streams: dict[str, int] = {}
@@ -104,6 +108,16 @@ class Core:
         from cqels.engine.recompute import Recomputation
 
         return Recomputation(self.dictionary, self.store)
+
+    @property
+    def elements(self) -> int:
+        """How many elements have come."""
+        return self.elements_at(self.number) - 1
+
+    @staticmethod
+    def elements_at(number: int) -> int:
+        """How many elements have come when one with a number has."""
+        return number // STEP
 
     # ------------------------------------------------------------ streams and queries
 
@@ -370,7 +384,8 @@ class Core:
         if linked:
             self._chained(linked, batch)
         else:
-            self.number += int((batch.streams >= 0).sum())
+            self.number += STEP * int((batch.streams >= 0).sum())
+            self.made = 0
         self.last = int(batch.times[-1])
         self.arena.trim()
         if len(self.dictionary) > self._release_at:
@@ -381,7 +396,9 @@ class Core:
 
         All are told when the first one comes, and the last.
         """
-        numbers = self.number + np.cumsum(batch.streams >= 0) - (batch.streams >= 0)
+        elements = batch.streams >= 0
+        numbers: Words = np.cumsum(elements, dtype=np.int64) * STEP
+        numbers += self.number - STEP * elements
         there = frozenset(np.unique(batch.streams).tolist()) - {machine.HEARTBEAT}
         groups: dict[frozenset[int], list[Running]] = {}
         for each in pipelines:
@@ -444,16 +461,19 @@ class Core:
             self._close_boundaries(linked, time)
             self.last = time
             if one.streams[0] >= 0:
-                self._arrive(linked, one, made)
+                self.number += STEP
+                self.made = 0
+                self._arrive(linked, one, self.number - STEP, made)
             else:
                 for running in linked:
                     self._run(running, self._block(one, np.array([self.number])))
                     made.extend(self._made(running))
             self._deliver(linked, made)
 
-    def _arrive(self, linked: list[Running], one: Batch, made: deque[tuple[int, int, tuple[Triple, ...]]]) -> None:
-        block = self._block(one, np.array([self.number]))
-        self.number += 1
+    def _arrive(
+        self, linked: list[Running], one: Batch, number: int, made: deque[tuple[int, int, tuple[Triple, ...]]]
+    ) -> None:
+        block = self._block(one, np.array([number]))
         for running in linked:
             self._run(running, block)
             made.extend(self._made(running))
@@ -463,7 +483,8 @@ class Core:
             stream, time, triples = made.popleft()
             readers = [each for each in linked if stream in each.streams]
             one = Batch.of([(time, stream, [self.terms.encode_all(triple) for triple in triples])])
-            self._arrive(readers, one, made)
+            self.made = min(self.made + 1, STEP - 1)
+            self._arrive(readers, one, self.number - STEP + self.made, made)
 
     def _made(self, running: Running) -> Iterator[tuple[int, int, tuple[Triple, ...]]]:
         """What a query has just made, if it is a stream; it is sent as well."""

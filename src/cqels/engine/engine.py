@@ -93,6 +93,11 @@ class Engine:
         return self._core.last
 
     @property
+    def number(self) -> int:
+        """Of the next element that comes: elements have them in their order, in steps."""
+        return self._core.number
+
+    @property
     def held(self) -> int:
         """How many elements wait for others that may be earlier."""
         return len(self._clock.state()[1])

@@ -133,7 +133,10 @@ class Feeding:
     # ------------------------------------------------------------ blocks
 
     def align(self, pipelines: Iterable[Running]) -> None:
-        """Ticks are to come: let each that is fed know how its count of them differs from that of who feeds it."""
+        """Ticks are to come: let each that is fed know how its count of them differs from that of who feeds it.
+
+        What is fed by none of them counts the ticks of its log as its own.
+        """
         words = self.core.arena.words
         ticks: dict[int, int] = {}
         for each in pipelines:  # who feeds comes before who is fed
@@ -141,7 +144,7 @@ class Feeding:
             if not each.pipeline.sends:
                 ticks[self._log(each)] = count
             for feed in each.pipeline.feeds:
-                words[feed + AHEAD] = count - ticks[int(words[feed + LOG])]
+                words[feed + AHEAD] = count - ticks.get(int(words[feed + LOG]), count)
 
     def clear(self, pipelines: Iterable[Running]) -> None:
         """Ticks are over: empty the logs of which all has been taken. Who reads a log is among these, or none is."""

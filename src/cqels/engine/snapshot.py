@@ -29,7 +29,7 @@ from cqels.model.errors import CqelsError
 from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
 
-VERSION = 7
+VERSION = 8
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -94,7 +94,9 @@ class State:
         core.terms.forget()
         core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
         core.calls.memo = int(core.arena.words[MEMO_ROOT])
-        core.number, core.last, core.released = page["number"], page["last"], page["released"]
+        core.number, core.made, core.last, core.released = (
+            page[each] for each in ("number", "made", "last", "released")
+        )
         core.block = tuple(page["block"])
         core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
         numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
@@ -140,6 +142,7 @@ class State:
         return {
             "version": VERSION,
             "number": core.number,
+            "made": core.made,
             "last": core.last,
             "released": core.released,
             "block": list(core.block),

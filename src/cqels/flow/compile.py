@@ -90,7 +90,7 @@ class Compiler(Windows):
             case algebra.Thresholds(input=inner, comparisons=comparisons, group=group, columns=columns):
                 return self.compared(self.stage(inner, active), comparisons, group, columns)
             case algebra.Reused(part=part, columns=names):
-                return self.fed(self.logs[part], names)
+                return self.fed(self.logs[part], names, frozenset(names) - certain(plan))
             case algebra.Slice():
                 return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):

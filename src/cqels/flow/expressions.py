@@ -28,7 +28,7 @@ from cqels.kernels.expression import (
 from cqels.kernels.memo import FIRST_ARGUMENT
 from cqels.kernels.memory import Arena, give
 from cqels.kernels.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
-from cqels.kernels.rows import COLUMNS, OLDEST, TIME
+from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of, walk
 from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
@@ -37,7 +37,7 @@ from cqels.plan.columns import DRAWS
 from cqels.plan.functions import Context, evaluate
 
 _NOWS: Final = frozenset({"NOW", CQ + "now"})
-_STAMPS: Final = {"GETSTARTTIME": OLDEST, "GETENDTIME": TIME}
+_STAMPS: Final = {"GETSTARTTIME": OLDEST, "GETENDTIME": TIME, "NEWEST": NUMBER}
 _INTERVALS: Final = frozenset({*_STAMPS, "GETDURATION"})
 _ENGINES: Final = frozenset({"TIMESTAMP"})
 """What only the engine can answer."""

@@ -44,7 +44,7 @@ from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, mentioned, reads, variables
 from cqels.plan.sparql_paths import ways_to_stay
 
-TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME"})
+TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST"})
 NOWS = frozenset({"NOW", CQ + "now"})
 _STARTS = frozenset({"GETDURATION", "GETSTARTTIME"})
 _WIDE = "more variables than a join can share"

@@ -129,13 +129,13 @@ class Operators:
         self.thresholds[len(self.operators)] = Compared(place, programs)
         return Stage(out, names, source.nullable, source.in_turn)
 
-    def fed(self, log: int, names: tuple[str, ...]) -> Stage:
+    def fed(self, log: int, names: tuple[str, ...], nullable: frozenset[str]) -> Stage:
         """The rows that another pipeline has logged."""
         out = self.queue(len(names))
         place = make_feed(self.arena, out, log)
         self.add(machine.FEED, place)
         self.feeds.append(place)
-        return Stage(out, names)
+        return Stage(out, names, nullable)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:
         """Each row once, with the stamps of its newest occurrence, or with none."""

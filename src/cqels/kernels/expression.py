@@ -85,7 +85,7 @@ from cqels.kernels.registers import (
     read,
     truth,
 )
-from cqels.kernels.rows import NEVER, TIME
+from cqels.kernels.rows import NEVER, NUMBER, TIME
 from cqels.kernels.wide import POWERS, negate_wide
 from cqels.model import ids
 
@@ -116,7 +116,7 @@ class Operation(IntEnum):
     IS_IRI = 13  # t a
     IS_BLANK = 14
     IS_LITERAL = 15
-    STAMP = 16  # t n: the time in word n of the row
+    STAMP = 16  # t n: the time in word n of the row, or the number that is there
     CALL = 17  # t function arguments argument…: each an operand times 2, plus 1 if its word is passed as it is
     PART = 18  # t a b: which of b parts the term a belongs to
     # those that may need Python
@@ -470,6 +470,8 @@ def _simple(base, program, operation, target, row, dictionary, operand, at, code
     if operation == STAMP:
         if load(base, row + TIME) == NEVER:
             put_error(base, target)
+        elif operand == NUMBER:
+            put(base, target, INTEGER, load(base, row + NUMBER))
         else:
             put_moment(base, target, load(base, row + operand))
         return at + 4

@@ -44,6 +44,7 @@ class Call:
     `IN` and `NOT_IN` have the tested expression first, the list after it.
     RESOLVE(x, <base>) is the `IRI(x)` of a query that has a base.
     Time: TIMESTAMP(s, p, o), GETSTARTTIME, GETENDTIME, GETDURATION, and cq:now by its IRI.
+    Not of the language: PART(x, n), which of n parts a term belongs to; NEWEST(), the number of the newest element.
     """
 
     name: str

@@ -166,7 +166,7 @@ def conjuncts(condition: Expression) -> list[Expression]:
     return operands_of(condition) if isinstance(condition, Call) and condition.name == "AND" else [condition]
 
 
-_OF_THE_SOLUTION = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME"}
+_OF_THE_SOLUTION = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST"}
 
 
 def _push(plan: Plan, condition: Expression) -> Plan:

@@ -19,6 +19,7 @@ from cqels.plan.algebra import (
     PathPattern,
     Plan,
     Project,
+    Reused,
     Sequence,
     Service,
     Slice,
@@ -95,7 +96,7 @@ def certain(plan: Plan) -> frozenset[str]:
             return certain(left) if optional else certain(left) | certain(right)
         case Filter(input=inner) | Distinct(input=inner) | OrderBy(input=inner) | Slice(input=inner):
             return certain(inner)
-        case Extend(input=inner) | Static(input=inner):
+        case Extend(input=inner) | Static(input=inner) | Reused(input=inner):
             return certain(inner)  # the expression of an Extend may fail and leave its variable unbound
         case Narrow(input=inner, width=width):
             return certain(inner) - {width}

@@ -7,17 +7,23 @@ are those of queries with another FILTER in each, that wants ?k to belong to one
     R = R[FILTER(PART(?k, n) = 0)] + … + R[FILTER(PART(?k, n) = n - 1)]
 
 and so are differences of bags where ?k is selected, since solutions of different parts are not the same.
+
+What is computed over all solutions, as an order with a LIMIT or groups of others than ?k, is the *rest*: the parts tell
+how the solutions below it change, of a LIMIT those alone that each of them would send, and the rest is computed of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyoxigraph import Literal, NamedNode
 
 from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import Count, Range
+from cqels.model.terms import CQ
 from cqels.plan import algebra
 from cqels.plan.algebra import (
     Distinct,
@@ -27,9 +33,12 @@ from cqels.plan.algebra import (
     Join,
     LeftJoin,
     Minus,
+    OrderBy,
     Plan,
     Project,
     Query,
+    Reused,
+    Slice,
     Stream,
     Triples,
     Union,
@@ -39,45 +48,164 @@ from cqels.plan.algebra import (
     walk_plan,
 )
 from cqels.plan.columns import DRAWS
+from cqels.plan.scope import reads, variables
 
 
 class NotSpread(Exception):
     """Why a query cannot be spread, in words."""
 
 
-def key_of(query: Query) -> str:
-    """The variable to spread a query by, the first that will do; raises NotSpread if there is none.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a query is spread: by a variable. What is divided is the query itself, or all that a rest is computed of."""
+
+    key: str
+    divided: Query
+    rest: Query | None = None
+    """What is computed of the changes of all parts: it reads them as `Reused`, part 0."""
+
+    def parts(self, count: int) -> tuple[Query, ...]:
+        """The queries that together have the solutions of the one that is divided, each with a name of its own."""
+        query = self.divided
+        return tuple(
+            replace(
+                query,
+                name=f"{query.name} ({number + 1} of {count})",
+                plan=_divided(query.plan, self.key, number, count),
+            )
+            for number in range(count)
+        )
+
+
+def spreading(query: Query) -> Spread:
+    """How to spread a query, by the first variable that will do; raises NotSpread if there is none.
 
     >>> from cqels.plan.prepare import prepare
-    >>> key_of(prepare("PREFIX : <urn:> SELECT ?s ?v { STREAM :a [NOW] { ?o :of ?s ; :is ?v } ?s :in :r }"))
-    Traceback (most recent call last):
-    ...
-    cqels.plan.spread.NotSpread: ?o is not selected
-    >>> key_of(prepare("PREFIX : <urn:> SELECT ?o ?v { STREAM :a [NOW] { ?o :of ?s ; :is ?v } ?s :in :r }"))
-    'o'
+    >>> few = prepare("PREFIX : <urn:> SELECT ?s ?v { STREAM :a [NOW] { ?o :of ?s ; :is ?v } ?s :in :r }")
+    >>> found = spreading(few)
+    >>> found.key, found.divided.variables, found.rest.variables
+    ('o', ('s', 'v'), ('s', 'v'))
+    >>> all_ = prepare("PREFIX : <urn:> SELECT ?o ?v { STREAM :a [NOW] { ?o :of ?s ; :is ?v } ?s :in :r }")
+    >>> spreading(all_) == Spread("o", all_)
+    True
     """
-    if query.form != "select" or query.emit not in ("istream", "dstream", "changes") or query.policy != "cqels":
-        raise NotSpread("only solutions of SELECT that are sent as they come and go can be divided")
+    if query.form != "select" or query.emit == "rstream" or query.policy != "cqels":
+        raise NotSpread("only solutions of SELECT that are sent when they change can be divided")
     if any(calls(each) & (DRAWS | {"TIMESTAMP"}) for node in walk_plan(query.plan) for each in expressions_of(node)):
         raise NotSpread("it draws a value, or asks for the time of a triple")
+    names = _candidates(query.plan)
+    if query.emit != "snapshot":
+        for name in names:
+            with suppress(NotSpread):
+                if _Spreading(name).is_divided(query.plan):
+                    return Spread(name, query)
     reasons = []
-    for name in _candidates(query.plan):
+    for name in names:
         try:
-            if not _Spreading(name).is_divided(query.plan):
-                raise NotSpread("it reads no stream")
-            return name
+            return _with_rest(query, name)
         except NotSpread as error:
             reasons.append(str(error))
-    # that a variable could have been selected says more than that it is not everywhere
+    # what else is in the way says more than that a variable is not everywhere
     raise NotSpread(min(reasons, key=lambda each: "is not in" in each) if reasons else "no triple of a stream is named")
 
 
-def parts_of(query: Query, key: str, count: int) -> tuple[Query, ...]:
-    """The queries that together have the solutions of one, each with a name of its own."""
-    return tuple(
-        replace(query, name=f"{query.name} ({number + 1} of {count})", plan=_divided(query.plan, key, number, count))
-        for number in range(count)
-    )
+# ---------------------------------------------------------------- the rest
+
+NEWEST_NAME = "_:.newest"
+"""The column of a divided query that says how fresh a solution is, where that matters to the rest."""
+FIRST_NAME = "_:.first"
+"""The column of what is no solution, but says which the first tick is, where the rest has something without one."""
+
+
+_Above: TypeAlias = Slice | Distinct | Project | OrderBy | Extend | Filter | Group
+
+
+def _with_rest(query: Query, key: str) -> Spread:
+    """Divide what is below all that is computed over all solutions."""
+    above: list[_Above] = []
+    inner, reason = query.plan, NotSpread("it reads no stream")
+    while True:
+        try:
+            if not _Spreading(key).is_divided(inner):
+                raise reason
+            break
+        except NotSpread as error:
+            if not isinstance(inner, _Above) or error is reason:
+                raise
+            reason = error
+            above.append(inner)
+            inner = inner.input
+    for node in above:
+        _check_rest(node)
+    inner = _fewest(above, inner)
+    columns = _columns(above, inner)
+    fresh = any(isinstance(node, OrderBy | Slice) or _is_by_time(node) for node in above)
+    changes: Plan = Project(inner, columns)
+    names = columns
+    if any(isinstance(node, Group) and not node.keys for node in above):  # a group that is there before a solution is
+        changes = Union((changes, Values((FIRST_NAME,), ((Literal(True),),))))
+        names = (*names, FIRST_NAME)
+    if fresh:
+        changes = Extend(changes, NEWEST_NAME, Call("NEWEST", ()))
+        names = (*names, NEWEST_NAME)
+    rest: Plan = Reused(Values(columns, ((None,) * len(columns),)), 0, columns)
+    for node in reversed(above):
+        rest = replace(node, input=rest)
+    divided = replace(query, plan=changes, variables=names, emit="changes", warnings=())
+    return Spread(key, divided, replace(query, plan=rest, warnings=()))
+
+
+def _check_rest(node: _Above) -> None:
+    """Refuse what depends on more than the solutions that it is computed of, and how fresh they are."""
+    for expression in expressions_of(node):
+        if any(isinstance(each, Exists) for each in walk(expression)):
+            raise NotSpread("EXISTS is asked of what is computed over all solutions")
+        if calls(expression) & _OF_TICKS:
+            raise NotSpread("what is computed over all solutions depends on times")
+
+
+_OF_TICKS = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NOW", CQ + "now"})
+
+
+def _is_by_time(node: _Above) -> bool:
+    return isinstance(node, Group) and any(each.name in ("SAMPLE", "GROUP_CONCAT") for _, each in node.aggregates)
+
+
+def _columns(above: Sequence[_Above], inner: Plan) -> tuple[str, ...]:
+    """The variables that what is above looks at."""
+    read: set[str] = set()
+    for node in above:
+        read.update(*(reads(each) for each in expressions_of(node)))
+        match node:
+            case Project(variables=names) | Group(keys=names) | OrderBy(ties=names):
+                read.update(names)
+        if isinstance(node, Group) and any(each.distinct and each.argument is None for _, each in node.aggregates):
+            return variables(inner)  # COUNT(DISTINCT *)
+    bounds = any(isinstance(node, Project | Group) for node in above)
+    return tuple(name for name in variables(inner) if name in read or not bounds)
+
+
+def _fewest(above: Sequence[_Above], inner: Plan) -> Plan:
+    """The solutions that what is above may need: of those behind a LIMIT in order, none does."""
+    order: list[OrderBy | Project] = []
+    for node in reversed(above):
+        match node:
+            case OrderBy() if not order:
+                order.append(node)
+            case Project() if order and isinstance(order[0], OrderBy):
+                continue  # what the order is by is needed
+            case Project():
+                order.append(node)
+            case Slice(limit=int() as limit, offset=offset):
+                for each in order:
+                    inner = replace(each, input=inner)
+                return Slice(inner, 0, offset + limit)
+            case _:
+                break
+    return inner
+
+
+# ---------------------------------------------------------------- parts
 
 
 def _candidates(plan: Plan) -> Sequence[str]:

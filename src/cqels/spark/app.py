@@ -26,7 +26,7 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import planned as as_planned
-from cqels.plan.spread import NotSpread, key_of, parts_of
+from cqels.plan.spread import NotSpread, Spread, spreading
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
@@ -59,9 +59,9 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """How a query is spread: by this variable, into so many parts, which is known when it runs."""
+    """How a query is spread, and into how many parts, which is known when it runs."""
 
-    key: str
+    how: Spread
     count: int | None = None
 
 
@@ -207,7 +207,7 @@ class App:
                 raise NotSpread("it has a budget")
             if any(isinstance(each.stream, NamedNode) and each.stream.value in made for each in sources_of(query)):
                 raise NotSpread("it reads what another query makes")
-            return _Spread(key_of(query))
+            return _Spread(spreading(query))
         except NotSpread as error:
             if not must:
                 return None
@@ -235,13 +235,18 @@ class App:
         """What engines run: its name, and that of the query that it is or is a part of."""
         return {each.name or "": name for name in self._queries for each in self._parts_of(name)}
 
+    @property
+    def rests(self) -> dict[str, Query]:
+        """What is computed of the changes that the parts of queries tell, by the names of these."""
+        return {name: by.how.rest for name, by in self._spread.items() if by.how.rest is not None}
+
     def _parts_of(self, name: str) -> tuple[Query, ...]:
         query, by = self._queries[name], self._spread.get(name)
         if by is None:
             return (query,)
         if by.count is None:
             by = self._spread[name] = replace(by, count=self._instances or self._partitions())
-        return parts_of(query, by.key, by.count or 1)
+        return by.how.parts(by.count or 1)
 
     def register(
         self,
@@ -337,6 +342,7 @@ class App:
             ],
             queries=self._prints(),
             spread=self._counts(),
+            rests=self._rest_prints(),
             budgets=self._manifest_budgets(),
         )
         if before is not None:
@@ -400,6 +406,7 @@ class App:
             before,
             queries=self._prints(),
             spread=self._counts(),
+            rests=self._rest_prints(),
             placed=kept,
             keys=[*before.keys],
             origins=dict(before.origins),
@@ -422,6 +429,9 @@ class App:
     def _counts(self) -> dict[str, int]:
         """How many parts queries have that are spread."""
         return {name: len(self._parts_of(name)) for name in self._spread}
+
+    def _rest_prints(self) -> dict[str, str]:
+        return {name: fingerprint(query) for name, query in self.rests.items()}
 
     def _manifest_budgets(self) -> dict[str, dict[str, int | None]]:
         return {name: asdict(budget) for name, budget in self._budgets.items()}

@@ -7,8 +7,10 @@ said.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -39,6 +41,8 @@ class Manifest:
     """Names and fingerprints, in the order of registration; of parts where a query is spread."""
     spread: dict[str, int] = field(default_factory=dict)
     """Names of the queries that are, and into how many parts."""
+    rests: dict[str, str] = field(default_factory=dict)
+    """Those that have a rest, and its fingerprint."""
     placed: dict[str, int] = field(default_factory=dict)
     """Names and instances."""
     again: dict[str, int] = field(default_factory=dict)
@@ -68,6 +72,7 @@ class Checkpoint:
         self.folder = folder
         self._file = folder / "cqels.json"
         self._data = folder / "data.nq"
+        self._rests = folder / "rests"
 
     @property
     def spark(self) -> str:
@@ -114,6 +119,16 @@ class Checkpoint:
             if name is not None:
                 self.write(manifest)
                 (self.folder / name).unlink(missing_ok=True)
+
+    def rest(self, name: str, times: int) -> Path:
+        """Where the rest of a query is kept that was dropped so many times."""
+        return self._rests / sha256(f"{name} {times}".encode()).hexdigest()
+
+    def forget_rests(self, but: Collection[Path]) -> None:
+        """Remove what is kept of the rests of other queries."""
+        for folder in self._rests.glob("*"):
+            if folder not in but:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def tidy(self) -> None:
         """Remove what killed processes have left on a local disk: files that were never finished, and checksums.
@@ -181,7 +196,12 @@ def _limit(most: int | None, tell: Callable[[int], str]) -> str:
 
 def _parts(before: Manifest, now: Manifest) -> list[str]:
     faults = [f"query {name} was spread and is not" for name in before.spread if name in now.queries]
-    return faults + [f"query {name} was not spread and is" for name in now.spread if name in before.queries]
+    faults += [f"query {name} was not spread and is" for name in now.spread if name in before.queries]
+    return faults + [
+        f"query {name} has changed"
+        for name in before.spread
+        if name in now.spread and before.rests.get(name) != now.rests.get(name)
+    ]
 
 
 def _missing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

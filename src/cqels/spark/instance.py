@@ -201,6 +201,8 @@ class Report:
     """The queries that took more than their budgets, in this micro-batch or before, with the reasons."""
     sent: dict[str, int] = field(default_factory=dict)
     """How much queries had sent before this micro-batch that are parts of one."""
+    began: dict[str, int] = field(default_factory=dict)
+    """The number of the first element that these could see."""
 
 
 class Instance:
@@ -222,6 +224,7 @@ class Instance:
         self._engine.hold(lambda: [self._merge.waiting().triples])
         self._finished = False
         self._sent: dict[str, int] = {}
+        self._began: dict[str, int] = {}
         self._dropped: list[StandingQuery] = []
         self.commands = len(commands)
         """How many commands have come so far."""
@@ -276,6 +279,7 @@ class Instance:
         report.late = self._engine.late - late
         report.stopped = {query.name: query.stopped for query in self._engine.queries if query.stopped is not None}
         report.sent = {name: self._sent.get(name, 0) for name in self.program.parts}
+        report.began = {name: self._began.get(name, 0) for name in self.program.parts}
         report.seconds = perf_counter() - began
         return report
 
@@ -331,6 +335,7 @@ class Instance:
         self._engine.register(query, declare=False, memory=command.get("memory"), time=command.get("time"))
         self.prints[name] = command["print"]
         self._sent.setdefault(name, 0)
+        self._began[name] = self._engine.number
 
     def _finish(self) -> None:
         """Once all streams have ended, nothing is held back any more."""
@@ -424,14 +429,14 @@ class Instance:
         self._late.clear()
 
     def _put_aside(self) -> None:
-        note = {"merge": self._merge.state(), "finished": self._finished, "sent": self._sent}
+        note = {"merge": self._merge.state(), "finished": self._finished, "sent": self._sent, "began": self._began}
         self._engine.aside = Aside(note, self._merge.waiting())
 
     def _take_up(self) -> None:
         aside, self._engine.aside = self._engine.aside, Aside()
         self._merge.restore(aside.note["merge"], aside.elements)
         self._finished = aside.note["finished"]
-        self._sent = dict(aside.note["sent"])
+        self._sent, self._began = dict(aside.note["sent"]), dict(aside.note.get("began", {}))
         self._late.clear()
 
 

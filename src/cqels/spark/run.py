@@ -25,6 +25,7 @@ from cqels.plan.algebra import Query
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Dataset
 from cqels.spark.placement import Load
+from cqels.spark.rests import Resting, Told
 from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
 from cqels.spark.sent import Sent
 
@@ -68,6 +69,7 @@ class Run:
     ) -> None:
         self._app = app
         self._queries, self._parts = {query.name or "": query for query in app.queries}, app.parts
+        self._rests: dict[str, Resting] = {}
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
@@ -111,6 +113,7 @@ class Run:
 
     def _go(self) -> None:
         """Let Spark run what the manifest says."""
+        self._have_rests()
         frame = self._app.pipeline(self.name, self._manifest, self._dataset, self._checkpoint)
         self._query = (
             frame.writeStream.foreachBatch(self._deliver)
@@ -124,6 +127,21 @@ class Run:
             self._unheard = self.metrics.listen(frame.sparkSession, str(self._query.id))
         if self._ends:
             Thread(target=self._wait_for_all, args=[self._query], daemon=True).start()
+
+    def _have_rests(self) -> None:
+        """Have what is computed of the changes that parts tell."""
+        before, self._rests = self._rests, {}
+        for name, rest in self._app.rests.items():
+            part = next(part for part, whole in self._parts.items() if whole == name)
+            folder = self._checkpoint.rest(name, self._manifest.again.get(part, 0))
+            known = before.get(name)
+            if known is None or known.folder != folder:
+                known = Resting(self._queries[name], rest, folder)
+            self._rests[name] = known
+        for each in before.values():
+            if each not in self._rests.values():
+                each.close()
+        self._checkpoint.forget_rests([each.folder for each in self._rests.values()])
 
     # ------------------------------------------------------------ queries that come, go and move
 
@@ -242,6 +260,8 @@ class Run:
             if self.metrics is not None:
                 self._unheard()
                 self.metrics.close()
+            for each in self._rests.values():
+                each.close()
             if self._temporary:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:
@@ -289,7 +309,7 @@ class Run:
         began = monotonic()
         rows = frame.collect()
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
-        sent = self._sent(rows, reports)
+        sent = self._sent(batch, rows, reports)
         rejected = rejected_in(rows)
         if rejected and self._strict:
             raise DataError(str(rejected[0]), hint="without strict such input is counted, reported and left out")
@@ -302,11 +322,11 @@ class Run:
                 self._rejects.write(batch, rejected)
             self._delivered = batch
         if self.metrics is not None:
-            self.metrics.add(batch, reports, monotonic() - began)
+            self.metrics.add(batch, self._counted(reports, sent), monotonic() - began)
         self._note_stopped(reports)
         self._note(batch, {self._numbers[report["instance"]]: report for report in reports})
 
-    def _sent(self, rows: Iterable[Row], reports: Iterable[Mapping[str, Any]]) -> dict[str, Sent]:
+    def _sent(self, batch: int, rows: Iterable[Row], reports: Sequence[Mapping[str, Any]]) -> dict[str, Sent]:
         """The results of queries, those of their parts merged."""
         found: dict[str, list[Row]] = {}
         for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
@@ -315,11 +335,34 @@ class Run:
         for report in reports:
             for part, number in report["sent"].items():
                 before[self._parts[part]] += number
+        began = {part: number for report in reports for part, number in report["began"].items()}
         sent = {}
+        for name, rest in self._rests.items():
+            told: dict[str, list[bytes]] = {}
+            for row in found.pop(name, []):
+                told.setdefault(row.query, []).append(bytes(row.payload))
+            merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told])
+            if merged is not None:
+                sent[name] = merged
         for name, mine in found.items():
             read = Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
             sent[name] = read if mine[0].query == name else read.merged(before[name])
         return sent
+
+    def _counted(self, reports: Sequence[dict[str, Any]], sent: Mapping[str, Sent]) -> Sequence[dict[str, Any]]:
+        """The reports with the results of rests, and not what parts told these."""
+        if not self._rests or not reports:
+            return reports
+        counted = []
+        for report in reports:
+            queries = {
+                name: counts | {"out": 0} if self._parts.get(name) in self._rests else counts
+                for name, counts in report["queries"].items()
+            }
+            counted.append(report | {"queries": queries})
+        for name in self._rests:
+            counted[0]["queries"][name] = {"in": 0, "out": len(sent[name]) if name in sent else 0}
+        return counted
 
     def _note(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
         """What instances say of themselves, once a micro-batch is delivered."""

@@ -1,0 +1,109 @@
+"""The rest of a query that is spread: what is computed over all solutions, of the changes that its parts tell.
+
+It is a pipeline like any other, but for its input: not elements of streams but rows, as of a log that another pipeline
+wrote (`kernels.feed`).  A tick at which no part tells of a change changes nothing here either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cqels.engine.batch import Batch, Words
+from cqels.engine.columns import terms_of
+from cqels.engine.core import Core
+from cqels.engine.feeding import Fit
+from cqels.flow.obstacles import times_matter
+from cqels.flow.ordering import orders_matter
+from cqels.kernels import machine
+from cqels.kernels.memory import Arena
+from cqels.kernels.rows import (
+    ALWAYS,
+    COLUMNS,
+    DATA,
+    NEVER,
+    NUMBER,
+    OLDEST,
+    TIME,
+    WEIGHT,
+    WIDTH,
+    add_rows,
+    make_queue,
+)
+from cqels.model.dictionary import term_of
+from cqels.plan.algebra import Query, Reused, walk_plan
+from cqels.plan.spread import FIRST_NAME
+from cqels.store.dataset import Store
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_CHANGES = "urn:cqels:changes"
+_FIRST = f"?{FIRST_NAME}"
+
+
+class Rest:
+    """Computes the rest of a query from tick to tick; `close` it at the end."""
+
+    def __init__(self, query: Query) -> None:
+        """The rest of a query, which has a name (`plan.spread`)."""
+        self._core = Core(Store(), Arena(), share=False)
+        stream = self._core.add_stream(_CHANGES)
+        self._columns = next(node.columns for node in walk_plan(query.plan) if isinstance(node, Reused))
+        self._log = int(make_queue(self._core.arena.base, len(self._columns) + 1))
+        fresh = times_matter(query.plan) or orders_matter(query.plan, whole=query.emit == "snapshot")
+        fit = Fit(query.plan, fresh, {0: self._log}, ())
+        self._running = self._core.compiled(query, query.name or "", dict(self._core.streams), fit)
+        self._running.streams = frozenset({stream})
+        self._core.running.append(self._running)
+        self._core.begin(self._running)
+
+    def apply(self, changes: pyarrow.Table) -> pyarrow.RecordBatch:
+        """What is sent when solutions have changed so, as `engine.columns.terms_of` tells it.
+
+        The columns are `tick`, `time` and `weight`, those of solutions (`?name`, texts of N-Triples), and
+        `newest` if it matters how fresh they are; ticks are in order.  What is no solution but says which is the first
+        tick counts as that alone.
+        """
+        if changes.num_rows == 0:
+            return terms_of(self._running)
+        ticks, first, which = np.unique(_numbers(changes["tick"]), return_index=True, return_inverse=True)
+        times = _numbers(changes["time"])[first]
+        if _FIRST in changes.column_names:
+            solutions = changes[_FIRST].is_null().combine_chunks()
+            changes, which = changes.filter(solutions), which[solutions.to_numpy(zero_copy_only=False)]
+        arena, place = self._core.arena, self._running.pipeline.place
+        before = int(arena.words[place + machine.TICKS])
+        rows = np.empty((changes.num_rows, int(arena.words[self._log + WIDTH])), np.int64)
+        rows[:, WEIGHT] = _numbers(changes["weight"])
+        rows[:, [TIME, NUMBER, OLDEST]] = NEVER, -1, ALWAYS
+        if self._running.pipeline.fresh:
+            rows[:, [TIME, NUMBER, OLDEST]] = _numbers(changes["newest"])[:, np.newaxis]
+        for number, name in enumerate(self._columns):
+            rows[:, COLUMNS + number] = self._words(changes[f"?{name}"])
+        rows[:, -1] = before + 1 + which
+        if len(rows) and add_rows(arena.base, self._log, len(rows)) == 0:
+            raise MemoryError("the arena is full")
+        start = int(arena.words[self._log + DATA])
+        arena.words[start : start + rows.size] = rows.reshape(-1)
+        nothing = np.zeros(len(times), np.int64)
+        self._core.proceed(Batch(times, nothing, nothing, np.empty(0, np.int64)))
+        for sent in self._running.raw:
+            sent[:, NUMBER] = ticks[sent[:, NUMBER] - before - 1]
+        return terms_of(self._running)
+
+    def _words(self, column: Any) -> Words:
+        """The words of a column of texts."""
+        whole = column.combine_chunks().dictionary_encode()
+        words = [self._core.terms.encode(term_of(text)) for text in whole.dictionary.to_pylist()]
+        places: Words = whole.indices.fill_null(len(words)).to_numpy()
+        return np.array([*words, 0], np.int64)[places]
+
+    def close(self) -> None:
+        self._core.running.clear()
+        self._core.arena.close()
+
+
+def _numbers(column: Any) -> Words:
+    return np.asarray(column.to_numpy(), np.int64)
