@@ -18,6 +18,7 @@ from .scenarios import EX, NAME, Drop, Event, Register, Scenario, Snapshot
 _NODES = (":a", ":b", ":c")
 _NODE = re.compile(r"(?<![\w:?<]):[ab]\b")
 _RANGE = re.compile(r"RANGE \d+s(?=\])")
+_COUNT = re.compile(r"(?<=\[)(TRIPLES|ELEMENTS) \d+(?=\])")
 _THRESHOLD = re.compile(r"(?<=[<>=] )1\b|\b1(?= [<>])")
 _THRESHOLDS = (
     *("0", "1", "1", "2", "2", "3", "-1", "+2", "1.5", "1.0", "0.25", "2.5e0", "5e-1", "1e0", "01", "'x'"),
@@ -132,7 +133,8 @@ class _Variants(Choices):
     def wide_text(self) -> str:
         """A query whose windows may have another width, most of them so that the widths can share."""
         links = [f":{link.value.removeprefix(EX)}" for link in LINKS]
-        words = {"window": "RANGE 2s", "link": self.pick(links), "other": self.pick(links)}
+        window = self.pick(["RANGE 2s", "RANGE 2s", "TRIPLES 3", "ELEMENTS 2"])
+        words = {"window": window, "link": self.pick(links), "other": self.pick(links)}
         if self.chance(8):
             return self.pick(_MERGED).format(**words)
         where = self.pick([*_WIDE_PATTERNS, *_WIDE_PATTERNS, *_PATTERNS]).format(**words)
@@ -151,8 +153,11 @@ class _Variants(Choices):
         def ranging(found: re.Match[str]) -> str:
             return f"RANGE {width if self.chance(95) else self.pick(_WIDTHS)}s"
 
+        def counting(found: re.Match[str]) -> str:
+            return f"{found[1]} {1 + (width if self.chance(95) else self.pick(_WIDTHS))}"
+
         if self.chance(60):
-            text = _RANGE.sub(ranging, text)
+            text = _COUNT.sub(counting, _RANGE.sub(ranging, text))
         if self.thresholds:
             text = _THRESHOLD.sub(lambda found: self.pick(_THRESHOLDS) if self.chance(70) else found[0], text)
         return _NODE.sub(lambda found: self.pick(_NODES) if self.chance(60) else found[0], text)

@@ -22,6 +22,7 @@ from cqels.kernels.feed import COUNTED_AT
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
 from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
+from cqels.kernels.window import CLOCK
 from cqels.lang.expressions import Call, Exists, Expression, Var
 from cqels.model.terms import FALSE, TRUE
 from cqels.plan import algebra
@@ -184,10 +185,12 @@ class Compiler(Windows):
 
     def _narrow(self, plan: algebra.Narrow, active: int | None) -> Stage:
         """Below it the times of elements matter, whether they do above or not."""
-        outside, self.fresh = self.fresh, True
+        outside, self.fresh, self.places = self.fresh, True, plan.counted
+        opened = len(self.windows)
         stage = self.stage(plan.input, active)
-        self.fresh = outside
-        return self.narrowed(stage, plan.width)
+        self.fresh, self.places = outside, False
+        clock = self.windows[opened][1] + CLOCK if plan.counted else 0
+        return self.narrowed(stage, plan.width, clock)
 
     # ------------------------------------------------------------ joins
 

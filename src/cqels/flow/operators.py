@@ -51,6 +51,8 @@ class Operators:
     computed: frozenset[str] = frozenset()
     events: bool = False
     """Every occurrence of a triple is an event of its own: below a Sequence."""
+    places: bool = False
+    """Windows tell the oldest element of a solution by its place: below a Narrow of those that count."""
     spans: bool = False
     """The time of a solution's oldest element matters."""
     _terms: int = 0
@@ -107,11 +109,11 @@ class Operators:
         self.add(machine.DISTINCT, place)
         return replace(source, queue=out)
 
-    def narrowed(self, source: Stage, width: str) -> Stage:
+    def narrowed(self, source: Stage, width: str, clock: int = 0) -> Stage:
         """Each row as long as a column says, without that column."""
         names = tuple(name for name in source.columns if name != width)
         out = self.queue(len(names))
-        place = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh)
+        place = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh, clock=clock)
         self.add(machine.NARROW, place)
         return Stage(out, names, source.nullable)
 

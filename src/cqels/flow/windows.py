@@ -127,6 +127,7 @@ class Windows(Operators):
     def _window(self, source: Source, readers: list[int]) -> int:
         queue = self.queue(3)
         flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
+        flags |= window.PLACES if self.places else 0
         match source.window:
             case Range(width=width, slide=slide, time=predicate) if predicate is not None:
                 word = self.calls.word_of(predicate)

@@ -5,6 +5,9 @@ the window of width w at time τ if τ - w <= t, closed at both ends as RANGE is
 
     sum of what was sent = the rows that came, added up, with oldest + width >= τ
 
+Of windows that count, the oldest element of a row is told by its place among those that came (window.py), the width is
+how many places there are before the last one, and τ is the place of that.
+
 What is sent is kept until it is taken back or its time is over, and then goes by itself; what comes or goes later than
 that is passed over.
 
@@ -14,6 +17,7 @@ that is passed over.
     3      1 if what is sent has its stamps, 0 if it is to come from no element
     4      table of the rows that are kept: all their words but the weight to their places
     5–7    heap of these places, the one that goes first on top: number, room, place
+    8      place of the word that tells the time, 0 if that is the tick's
 
     word   of a row that is kept
     0 …    as it came (rows.py)
@@ -28,17 +32,21 @@ from cqels.kernels.memory import Arena, copy, give, load, make_room, store, take
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at, said
 from cqels.kernels.table import find, make_table, put, remove
 
-IN, OUT, COLUMN, STAMPED, KEPT, HEAP, ROOM, DATA = range(8)
-NARROW_WORDS = 8
+IN, OUT, COLUMN, STAMPED, KEPT, HEAP, ROOM, DATA, CLOCK_AT = range(9)
+NARROW_WORDS = 9
 _UNTIL, _PLACE, _MORE = 0, 1, 2
 """Where a row that is kept has what it did not come with, behind its own words."""
 
 
-def make_narrow(arena: Arena, out: int, queue: int, column: int, *, stamps: bool) -> int:
-    """Let each row of a queue be there for as long as its column says; `out` has all columns but that one."""
+def make_narrow(arena: Arena, out: int, queue: int, column: int, *, stamps: bool, clock: int = 0) -> int:
+    """Let each row of a queue be there for as long as its column says; `out` has all columns but that one.
+
+    `clock` is the place of the word that tells what that is compared with, if it is not the time of the tick.
+    """
     place = arena.take(NARROW_WORDS)
     words = arena.array(place, NARROW_WORDS)
     words[IN], words[OUT], words[COLUMN], words[STAMPED] = queue, out, COLUMNS + column, stamps
+    words[CLOCK_AT] = clock
     words[KEPT] = make_table(arena.base, int(arena.words[queue + WIDTH]) - TIME, 1)
     words[ROOM], words[DATA] = 8, arena.take(8)
     if words[KEPT] == 0:
@@ -51,6 +59,8 @@ def step_narrow(base, narrow, now):
     """Let go what is over at this time, and work off the changes of the input: False if the arena is full."""
     queue = load(base, narrow + IN)
     words = load(base, queue + WIDTH)
+    if load(base, narrow + CLOCK_AT) != 0:
+        now = load(base, load(base, narrow + CLOCK_AT))
     while load(base, narrow + HEAP) > 0:
         kept = load(base, load(base, narrow + DATA))
         if load(base, kept + words + _UNTIL) >= now:

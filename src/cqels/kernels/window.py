@@ -7,7 +7,8 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     0      kind: NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS; TOLD and TOLD_SLIDE are in told.py
     1      width in nanoseconds, or the number of triples or elements
     2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart;
-           OWN_TIME, not all that it keeps belongs to the query's window
+           OWN_TIME, not all that it keeps belongs to the query's window; PLACES, of a window that counts: the oldest
+           element of a row is told by its place among those that came, not by its time
     3      queue of its changes
     4, 5   ring: place, entries that there is room for (a power of two)
     6      entries that have left (the number of the oldest entry in the window)
@@ -17,11 +18,13 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     10     finder of the newest entry of each triple that is in the window
     11     list of patterns, 12 their number: a triple that none of them matches need not be kept; 0 keeps all
     13     its star (star.py), or 0
+    14     of a window that counts: elements that have come; 15 the place of the last that has entered
 
     word   of an entry of the ring
     0–2    subject, predicate, object
     3, 4   time and number of the element
-    5      flags: LAST_ONE, the last triple of the element; RENEWED, the same triple has entered again since
+    5      flags: LAST_ONE, the last triple of the element; RENEWED, the same triple has entered again since;
+           above, of a window that counts: its place, or that of its element, among all that came
 
     word   of a pattern: for subject, predicate and object in turn
     0      the id it must be, 0 for any
@@ -37,11 +40,13 @@ from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at, said
 
 NOW, RANGE, SLIDE, ALL, TRIPLES, ELEMENTS, TOLD, TOLD_SLIDE = range(8)
-FRESH, EVENTS, OWN_TIME = 1, 2, 4
+FRESH, EVENTS, OWN_TIME, PLACES = 1, 2, 4, 8
 KIND, WIDTH, FLAGS, QUEUE, RING, ROOM, LEFT, ENTERED, COME, HELD, FINDER, PATTERNS, PATTERN_COUNT, STAR = range(14)
-WINDOW_WORDS = 14
+SEEN, CLOCK = 14, 15
+WINDOW_WORDS = 16
 ENTRY_WORDS, ENTRY_TIME, ENTRY_NUMBER, ENTRY_FLAGS = 6, 3, 4, 5
 LAST_ONE, RENEWED = 1, 2
+_PLACE = 2  # how far above the flags
 PATTERN_WORDS = 9
 
 
@@ -99,7 +104,12 @@ def arrive(base, window, triple, time, number, last):
     copy(base, triple, entry, 3)
     store(base, entry + ENTRY_TIME, time)
     store(base, entry + ENTRY_NUMBER, number)
-    store(base, entry + ENTRY_FLAGS, LAST_ONE if last != 0 else 0)
+    flags = LAST_ONE if last != 0 else 0
+    if kind >= TRIPLES:
+        seen = load(base, window + SEEN)
+        flags |= (come if kind == TRIPLES else seen) << _PLACE
+        store(base, window + SEEN, seen + (flags & LAST_ONE))
+    store(base, entry + ENTRY_FLAGS, flags)
     store(base, window + COME, come + 1)
     return True
 
@@ -128,6 +138,8 @@ def advance(base, window, now, closed):
             continue
         if not enter_entry(base, window, entry):
             return False
+        if kind >= TRIPLES:
+            store(base, window + CLOCK, load(base, entry + ENTRY_FLAGS) >> _PLACE)
         if kind == TRIPLES and load(base, window + ENTERED) - load(base, window + LEFT) > width:
             if not leave_entry(base, window):
                 return False
@@ -195,23 +207,20 @@ def grow_ring(base, window):
 @kernel
 def enter_entry(base, window, entry):
     """Let the next entry of the ring enter: False if the arena is full."""
-    time, number = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
     flags, entered = load(base, window + FLAGS), load(base, window + ENTERED)
     store(base, window + ENTERED, entered + 1)
     if flags & EVENTS:
-        return put_change(base, window, entry, 1, time, number)
+        return _put_entry(base, window, entry, 1)
     mark = mark_of(hash_of(base, entry, 3), entered)
     slot = _find(base, window, entry, mark)
     if slot == 0:
-        return add_mark(base, load(base, window + FINDER), mark) and put_change(base, window, entry, 1, time, number)
+        return add_mark(base, load(base, window + FINDER), mark) and _put_entry(base, window, entry, 1)
     before = entry_of(base, window, number_of(load(base, slot)))
     store(base, before + ENTRY_FLAGS, load(base, before + ENTRY_FLAGS) | RENEWED)
     store(base, slot, mark)
     if flags & FRESH == 0:
         return True
-    old_time, old_number = load(base, before + ENTRY_TIME), load(base, before + ENTRY_NUMBER)
-    gone = put_change(base, window, entry, -1, old_time, old_number)
-    return gone and put_change(base, window, entry, 1, time, number)
+    return _put_entry(base, window, before, -1) and _put_entry(base, window, entry, 1)
 
 
 @kernel
@@ -241,7 +250,7 @@ def leave_entry(base, window):
         if load(base, entry + ENTRY_FLAGS) & RENEWED:
             return True
         remove_mark(base, load(base, window + FINDER), mark_of(hash_of(base, entry, 3), number))
-    return put_change(base, window, entry, -1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
+    return _put_entry(base, window, entry, -1)
 
 
 @kernel
@@ -253,6 +262,19 @@ def _leave_element(base, window):
             return False
         if last != 0:
             return True
+
+
+@kernel
+def _put_entry(base, window, entry, weight):
+    """Put an entry that comes or goes into the queue: False if the arena is full."""
+    row = add_row(base, load(base, window + QUEUE))
+    if row == 0:
+        return False
+    put_stamps(base, window, row, weight, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
+    if load(base, window + FLAGS) & PLACES:
+        store(base, row + OLDEST, load(base, entry + ENTRY_FLAGS) >> _PLACE)
+    copy(base, entry, row + COLUMNS, 3)
+    return True
 
 
 @kernel

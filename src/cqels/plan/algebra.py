@@ -215,10 +215,13 @@ class Narrow(Plan):
     """The solutions whose oldest element is not older than the column `width` says, in nanoseconds; it ends here.
 
     So what is inside may have the widest of many windows, and each solution is there as long as in a narrower one.
+    Where windows count (`counted`), all of them triples or elements of one stream, the width is how many may have come
+    since that element.
     """
 
     input: Plan
     width: str
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def columns_of(site: Site, patterns: Iterable[int]) -> tuple[str, ...]:
 def _changed(plan: Plan, change: Callable[[Site], Plan | None], *, fresh: bool) -> Plan:
     """The plan with changed sites."""
     match plan:
-        case InSequence() | Static():
+        case InSequence() | Static() | Narrow(counted=True):  # which has to know its window
             return plan
         case Narrow(input=inner):
             return replace(plan, input=_changed(inner, change, fresh=True))

@@ -5,7 +5,8 @@ general plan those that vary are variables, and a table (VALUES without rows, to
 joined in: a row for each class of queries with the same constants, and the number of that class in the column CLASS,
 which every solution has.
 
-Where a query has windows of one width, `[RANGE d]`, that is its last constant: a number of nanoseconds.  If it varies,
+Where a query has windows of one width, `[RANGE d]`, that is its last constant: a number of nanoseconds; or of one size,
+`[TRIPLES n]` or `[ELEMENTS n]` of one stream: a number of those that came before the last.  If it varies,
 the windows of the general plan are as wide as the widest, the table has a column WIDTH, and right above the join a
 Narrow lets solutions go when the windows of their class would.  A solution then has to be there exactly as long as the
 elements that it came from are in the window: so all that reads streams has to be in that join, and nothing in it may
@@ -28,7 +29,7 @@ from math import isfinite
 from pyoxigraph import Literal, NamedNode
 
 from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, calls, walk
-from cqels.lang.syntax import Count, Now, Range
+from cqels.lang.syntax import Count, Now, Range, Window
 from cqels.model.numbers import Number
 from cqels.model.terms import RDF_TYPE, XSD_STRING, Term
 from cqels.model.values import value_of
@@ -240,7 +241,8 @@ class _Search:
                 equal.remove(each.name)  # what else is wanted of it stays what it is
                 each.varies = self._constant(each.term, each.name)
         made = [self._part(each) for each in inputs]
-        width = _width(self.query.plan, inputs) if self.query.policy == "cqels" else None
+        window = _window(self.query.plan, inputs) if self.query.policy == "cqels" else None
+        width = None if window is None else window.width if isinstance(window, Range) else window.size - 1
         varies = width is not None and self._constant(Literal(width), WIDTH)
         keys = _keys(self.columns, self.comparisons)
         if keys:
@@ -250,7 +252,8 @@ class _Search:
             joined = self._compared(joined, GROUP if keys else None, (CLASS, WIDTH) if varies else (CLASS,))
         if width is None or not varies:
             return joined
-        return Narrow(_widened(joined, _kin(width, inputs) if self.widest is None else self.widest), WIDTH)
+        widened = _widened(joined, _kin(width, inputs) if self.widest is None else self.widest)
+        return Narrow(widened, WIDTH, isinstance(window, Count))
 
     def _compared(self, joined: Plan, group: str | None, columns: tuple[str, ...]) -> Plan:
         for comparison, number in zip(self.comparisons, self.thresholds, strict=True):
@@ -324,20 +327,30 @@ class _Search:
 # ---------------------------------------------------------------- widths
 
 
-def _width(plan: Plan, inputs: tuple[Plan, ...]) -> int | None:
-    """The one width of the windows of a plan, if solutions of the join of these inputs are there as long as these say.
+def _window(plan: Plan, inputs: tuple[Plan, ...]) -> Range | Count | None:
+    """The one window of a plan, if solutions of the join of these inputs are there as long as it says.
 
     The oldest element of such a solution then tells when it goes, whatever the width.
     """
     streams = [node for node in walk_plan(plan) if isinstance(node, Stream)]
     if len(streams) > sum(map(_joined_streams, inputs)) or not all(map(_is_additive, streams)):
         return None
-    windows = {source.window for node in streams for source in node.sources} - {Now()}
-    match [*windows]:
-        case [Range(width=width, slide=None, time=None)] if width < WIDEST:
-            return width
+    sources = [source for node in streams for source in node.sources]
+    windows = {source.window for source in sources}
+    match [*(windows - {Now()})]:
+        case [Range(width=width, slide=None, time=None) as window] if width < WIDEST:
+            return window
+        case [Count(size=size, by=()) as window] if 0 < size < WIDEST and Now() not in windows:
+            one = len({source.stream for source in sources}) == 1
+            return window if one and not _has_starts(plan) else None
         case _:
             return None
+
+
+def _has_starts(plan: Plan) -> bool:
+    """It asks for the time of the oldest element of a solution."""
+    called = (calls(each) for node in walk_plan(plan) for each in expressions_of(node))
+    return any(each & {"GETSTARTTIME", "GETDURATION"} for each in called)
 
 
 def _kin(width: int, inputs: tuple[Plan, ...]) -> int:
@@ -384,8 +397,16 @@ def _widened(plan: Plan, width: int) -> Plan:
     def widened(each: Plan) -> Plan:
         if not isinstance(each, Stream):
             return each
-        sources = [replace(one, window=Range(width)) if isinstance(one.window, Range) else one for one in each.sources]
-        return replace(each, sources=tuple(sources))
+        return replace(each, sources=tuple(replace(one, window=wide(one.window)) for one in each.sources))
+
+    def wide(window: Window) -> Window:
+        match window:
+            case Range():
+                return Range(width)
+            case Count():
+                return replace(window, size=width + 1)
+            case _:
+                return window
 
     return transform_plan(plan, widened)
 
