@@ -6,7 +6,8 @@
     python bench/many.py --write docs/benchmarks.md        # put the tables into the page, between their two marks
 
 Who is where is told by a stream, and who has which name by static data.  *Duplicates* all ask for the same name,
-*templates* each for another one, *windows* have a hundred different widths, *mixed* are of three kinds.  On another
+*templates* each for another one, *windows* have a hundred different widths, *counts* a hundred different sizes, *mixed*
+are of three kinds.  On another
 stream are temperatures: *thresholds* ask for those above a number of their own, *bands* for those between two.
 *Shapes* are of ten shapes, each with its own constants, over one join of a third stream, what sensors observe.  Times
 are processor time from the first element to the last result taken: trust the ratios.  Without sharing a curve ends
@@ -102,6 +103,7 @@ KINDS: dict[str, Callable[[int], str]] = {
     "duplicates": lambda number: asking("n7"),
     "templates": lambda number: asking(f"n{number}"),
     "windows": lambda number: asking(f"n{number}", f"RANGE {1000 + 20 * (number % 100)}ms"),
+    "counts": lambda number: asking(f"n{number}", f"TRIPLES {10_000 + 200 * (number % 100)}"),
     "mixed": mixed,
     "thresholds": above,
     "bands": between,
