@@ -186,7 +186,10 @@ class Evaluation(StatefulProcessor):
         return head
 
     def _put(self, saved: bytes) -> None:
-        self._snapshot.put([(saved[at : at + CHUNK],) for at in range(0, len(saved), CHUNK)])
+        """Keep what an instance knows; piece by piece, since Java has several copies of what it gets at once."""
+        self._snapshot.clear()
+        for at in range(0, len(saved), CHUNK):
+            self._snapshot.appendList([(saved[at : at + CHUNK],)])
 
 
 @dataclass(frozen=True, slots=True)
