@@ -37,6 +37,7 @@ from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
 from cqels.plan.spread import NEWEST_NAME, NotSpread, Spread, spreading
 from cqels.spark.app import App
+from cqels.spark.metrics import Metrics
 from cqels.spark.rests import Resting, Told
 from cqels.spark.sent import Sent
 from cqels.spark.sinks import Memory
@@ -347,7 +348,10 @@ def test_the_best_and_groups_are_merged(spark: SparkSession, data: str, tmp_path
         changed.run(memory)
     again = app()
     again.add(TOP, name="later", spread=True)
-    assert again.run(memory).wait(600)
+    metrics, there = Metrics(), sum(len(memory.results(name)) for name in ("top", "others", "all", "later"))
+    assert again.run(memory, metrics=metrics).wait(600)
+    results = sum(len(memory.results(name)) for name in ("top", "others", "all", "later"))
+    assert metrics.totals.results == results - there
     assert memory.results("top") == expected(data, TOP, "top")
     assert memory.results("others") == expected(data, OTHERS, "others", "changes")
     assert memory.results("all") == expected(data, ALL, "all")

@@ -516,6 +516,30 @@ def test_explain_says_who_shares(engine: Engine) -> None:
     assert first.startswith("shared with n1, n2, n3, n4, n5 and 3 more, told apart by constant·0")
 
 
+@pytest.mark.parametrize("unit", ["TRIPLES", "ELEMENTS"])
+def test_windows_that_count_share(engine: Engine, unit: str) -> None:
+    """Each query has the latest of its own number, from one window."""
+    text = PREFIX + "SELECT ?p ?l WHERE { STREAM :s [%s %d] { ?p :at ?l } }"
+    queries = [engine.register(text % (unit, size), emit="changes") for size in (1, 3)]
+    for number in range(5):
+        go(engine, f"p{number}", "x", number)
+    assert pipelines(engine) == 1
+    assert [len([each for each in query.take() if each.sign == "-"]) for query in queries] == [4, 2]
+
+
+def test_numbers_of_elements_do_not_depend_on_what_is_made(engine: Engine) -> None:
+    other = Engine()
+    other.stream("http://ex.org/s")
+    made = "CONSTRUCT { ?p :seen ?l } WHERE { STREAM :s [NOW] { ?p :at ?l } }"
+    engine.register(PREFIX + made, name="http://ex.org/made")
+    reader = engine.register(PREFIX + "SELECT ?p WHERE { STREAM :made [NOW] { ?p :seen ?l } }")
+    for each in (engine, other):
+        go(each, "a", "x", 1)
+        go(each, "b", "x", 2)
+    assert len(reader.take()) == 2
+    assert engine.number == other.number
+
+
 def test_explain_closes_nothing(engine: Engine) -> None:
     text = AT.replace("3s", "%ds") % (1, '"A"')
     queries = [engine.register(PREFIX + text.replace("1s", f"{width}s")) for width in (3, 7)]

@@ -120,9 +120,9 @@ class Checkpoint:
                 self.write(manifest)
                 (self.folder / name).unlink(missing_ok=True)
 
-    def rest(self, name: str, times: int) -> Path:
-        """Where the rest of a query is kept that was dropped so many times."""
-        return self._rests / sha256(f"{name} {times}".encode()).hexdigest()
+    def rest(self, part: str, times: int) -> Path:
+        """Where the rest of a query is kept that has a part of this name, and was dropped so many times."""
+        return self._rests / sha256(f"{part} {times}".encode()).hexdigest()
 
     def forget_rests(self, but: Collection[Path]) -> None:
         """Remove what is kept of the rests of other queries."""

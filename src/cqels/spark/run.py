@@ -131,9 +131,9 @@ class Run:
     def _have_rests(self) -> None:
         """Have what is computed of the changes that parts tell."""
         before, self._rests = self._rests, {}
+        parts = {whole: part for part, whole in self._app.parts.items()}
         for name, rest in self._app.rests.items():
-            part = next(part for part, whole in self._parts.items() if whole == name)
-            folder = self._checkpoint.rest(name, self._manifest.again.get(part, 0))
+            folder = self._checkpoint.rest(parts[name], self._manifest.again.get(parts[name], 0))
             known = before.get(name)
             if known is None or known.folder != folder:
                 known = Resting(self._queries[name], rest, folder)
@@ -260,8 +260,9 @@ class Run:
             if self.metrics is not None:
                 self._unheard()
                 self.metrics.close()
-            for each in self._rests.values():
-                each.close()
+            with self._working:  # a micro-batch that nobody waits for any more may still be worked off
+                for each in self._rests.values():
+                    each.close()
             if self._temporary:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:
