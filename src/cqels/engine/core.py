@@ -190,7 +190,7 @@ class Core:
             compiler.logs, compiler.slides, every = fit.logs, list(fit.slides), machine.EVERY_ELEMENT
         flags = closing | always | apart | every
         pipeline = compiler.pipeline(query, plan, whole=whole, flags=flags, logged=fit is not None and fit.logged)
-        for kind in (*(kind for kind, _ in compiler.operators), *([machine.LISTING] if whole else [])):
+        for kind in sorted(compiler.steps):
             self._steps.need(kind)
         return Running(
             query,

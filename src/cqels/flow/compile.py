@@ -12,7 +12,7 @@ from pyoxigraph import NamedNode
 
 from cqels.flow.expressions import Given
 from cqels.flow.obstacles import exists_in, is_partitioned, obstacle, parts_of, reads_active, spans_matter, timely
-from cqels.flow.ordering import latest, listing, slice_stage
+from cqels.flow.ordering import latest, listing, slice_stage, told_again
 from cqels.flow.paths import path_stage
 from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
 from cqels.flow.windows import Windows
@@ -39,6 +39,8 @@ class Compiler(Windows):
     traces: list[Trace] = field(default_factory=list)
     logs: Mapping[int, int] = field(default_factory=dict)
     """The parts that other pipelines compute, by their numbers, and the queues of their logs."""
+    steps: set[int] = field(default_factory=set)
+    """The kinds of steps that the machine takes for the pipeline, once it is made."""
     _hidden: int = 0
     _alone: set[int] = field(default_factory=set)
     """Queues of graphs that triple patterns alone read."""
@@ -374,10 +376,15 @@ class Compiler(Windows):
         hints = [make_hints(self.arena, each, patterns, joins) for _, each, _ in self.windows]
         words[machine.HINTS_AT] = self.words(hints)
         words[machine.PENDING] = 1  # the first tick counts as a change
+        words[machine.SOURCE] = source = told_again(self)
         place = self.words(words)
         for feed in self.feeds:
             self.arena.words[feed + COUNTED_AT] = place + machine.TICKS
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}
+        self.steps = {kind for kind, _ in self.operators} | ({machine.LISTING} if whole else set())
+        if source:
+            joined = self.operators[source - 1][0] == machine.JOIN
+            self.steps.add(machine.TELL_JOINED if joined else machine.TELL_GROUPS)
         return Pipeline(
             place,
             query,

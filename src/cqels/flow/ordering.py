@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cqels.flow.obstacles import TIMES, is_partitioned
 from cqels.flow.stages import RANK, Stage
-from cqels.kernels import machine
+from cqels.kernels import join, machine, select, topk, union
 from cqels.kernels.negation import LEFT_JOIN
 from cqels.kernels.order import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.kernels.rows import COLUMNS, NUMBER, TIME
-from cqels.kernels.topk import make_ordered
 from cqels.lang.expressions import Var, calls
 from cqels.lang.syntax import Count
 from cqels.plan import algebra
@@ -169,7 +168,7 @@ def _operator(
     fields = [
         (how, COLUMNS + stage.columns.index(what) if isinstance(what, str) else what) for how, what in order.fields
     ]
-    place = make_ordered(
+    place = topk.make_ordered(
         compiler.calls.dictionary,
         compiler.terms,
         (stage.queue, out),
@@ -218,6 +217,46 @@ def listing(compiler: Compiler, plan: Plan) -> tuple[int, tuple[str, ...]]:
     place = _operator(compiler, order, 0, offset, limit)
     compiler.trace(plan, order.stage.queue, first, opened)
     return place, order.names
+
+
+def told_again(compiler: Compiler) -> int:
+    """Let the operator that orders last keep only what is near its slice, where all rows can be told again.
+
+    That is so where they come from a join or a group, through FILTERs, BINDs and projections at most, and nothing else
+    reads them.  The number of that join or group, counted from 1, or 0.
+    """
+    words, operators = compiler.arena.words, compiler.operators
+    last = max((number for number, (kind, _) in enumerate(operators) if kind == machine.ORDERED), default=-1)
+    if last < 0 or [kind for kind, _ in operators[last + 1 :]] not in ([], [machine.UNION]):  # it projects the slice
+        return 0
+    queues = [int(words[operators[last][1] + topk.INPUT])]
+    for number in range(last, 0, -1):
+        kind, place = operators[number - 1]
+        written, read = _queues(compiler, kind, place)
+        if written != queues[-1]:
+            return 0
+        if kind in (machine.JOIN, machine.GROUP):
+            return number if topk.keep_near(compiler.arena, operators[last][1], queues) else 0
+        queues.append(read)
+    return 0
+
+
+def _queues(compiler: Compiler, kind: int, place: int) -> tuple[int, int]:
+    """The queues that an operator writes and reads, if its rows can be told again: those of its only input, if so."""
+    words = compiler.arena.words
+    match kind:
+        case machine.JOIN:
+            return int(words[place + join.OUT]), 0
+        case machine.GROUP:
+            from cqels.kernels import group
+
+            return int(words[place + group.OUTPUT]), 0
+        case machine.SELECT if not words[place + select.REMEMBERED]:
+            return int(words[place + select.OUTPUT]), int(words[place + select.INPUT])
+        case machine.UNION if words[place + union.BRANCHES] == 1:
+            return int(words[place + union.OUT]), int(words[place + union.BRANCH])
+        case _:
+            return 0, 0
 
 
 def orders_matter(plan: Plan, *, whole: bool) -> bool:

@@ -72,7 +72,7 @@ from cqels.kernels.sorting import (
     register_of,
     sort_key,
 )
-from cqels.kernels.table import find, put, remove
+from cqels.kernels.table import ROOM, entry_at, find, put, remove
 from cqels.kernels.wide import POWERS, bits_of, double_of, single_bits_of, single_of
 from cqels.model import ids
 
@@ -605,6 +605,19 @@ def step_group(base, operator):
         store(base, operator + REQUESTS, 0)
         store(base, operator + PHASE, PHASE_ROWS)
     return status
+
+
+@kernel
+def tell_groups(base, operator, now):
+    """Send the rows of all groups once more: rows.DONE or rows.FULL."""
+    table = load(base, operator + TABLE)
+    for slot in range(load(base, table + ROOM)):
+        entry = entry_at(base, table, slot)
+        group = load(base, entry) if entry != 0 else 0
+        if group != 0 and load(base, group + SHOWN) != 0:
+            if not _send(base, operator, group, 1, group + SHOWN_STAMPS, _sent_at(base, operator, group)):
+                return rows.FULL
+    return rows.DONE
 
 
 @kernel

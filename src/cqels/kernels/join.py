@@ -424,6 +424,20 @@ def _count_order(base, join, path):
 
 
 @kernel
+def tell_joined(base, operator, now):
+    """Put all rows of the join into its queue once more, from the input that has fewest: DONE or FULL."""
+    origin, buffer = 0, load(base, load(base, operator + INPUT) + BUFFER)
+    for number in range(1, load(base, operator + INPUTS)):
+        other = load(base, load(base, operator + INPUT + number) + BUFFER)
+        if load(base, other + ROWS) < load(base, buffer + ROWS):
+            origin, buffer = number, other
+    for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
+        if not _probe_others(base, operator, origin, row_of(base, buffer, position)):
+            return said(False)
+    return said(True)
+
+
+@kernel
 def join_step(base, operator, now):
     """The step as the machine takes it."""
     return said(step_join(base, operator))

@@ -29,6 +29,7 @@ an operator needs an answer from Python, and goes on at the same place.
     21     some window holds something
     22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
     23     place of the hints for each window (ahead.py), 0 for none
+    24     the operator that tells all its rows again for one that orders (topk.py), a join or a group, or 0
 
     word   of a block of elements
     0      elements
@@ -55,6 +56,7 @@ from cqels.kernels.feed import log_rows
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store
 from cqels.kernels.rows import (
+    AGAIN,
     COLUMNS,
     COUNT,
     DONE,
@@ -79,11 +81,11 @@ from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED = range(10)
-NARROW, THRESHOLDS, FEED, LISTING = range(10, 14)
+NARROW, THRESHOLDS, FEED, LISTING, TELL_JOINED, TELL_GROUPS = range(10, 16)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
-NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT = range(16, 24)
-PIPELINE_WORDS = 24
+NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT, SOURCE = range(16, 25)
+PIPELINE_WORDS = 25
 CHANGES, WHOLE, LOGGED = 0, 1, 2
 CLOSING, ALWAYS_SENT, EXPIRY_APART, EVERY_ELEMENT = 1, 2, 4, 8
 ALL, LEAVING, COMING, BEATING = range(4)
@@ -114,10 +116,13 @@ _STEPS = {
     THRESHOLDS: "thresholds.thresholds_step",
     FEED: "feed.feed_step",
     LISTING: "listing.send_listing",
+    TELL_JOINED: "join.tell_joined",
+    TELL_GROUPS: "group.tell_groups",
 }
 """The kernels that take a step of an operator: functions of the base, its place and the tick's time.
 
 LISTING is not an operator but the sending of a whole result: of the base, the pipeline, and whether something changed.
+TELL_JOINED and TELL_GROUPS are steps of a JOIN and a GROUP in which they send all their rows.
 """
 
 
@@ -299,6 +304,11 @@ def _tick(base, pipeline, steps):
         kind, place = load(base, operator), load(base, operator + 1)
         if kind != MATCH or load(base, load(base, place) + COUNT) != 0:
             status = call(load(steps, kind), base, place, now)
+            if status == AGAIN:  # the operators from the source on run once more, over all rows
+                at = load(base, pipeline + SOURCE)
+                operator = load(base, pipeline + OPERATORS_AT) + 2 * (at - 1)
+                telling = TELL_JOINED if load(base, operator) == JOIN else TELL_GROUPS
+                status = call(load(steps, telling), base, load(base, operator + 1), now)
             if status != DONE:
                 store(base, pipeline + AT, at)
                 return status

@@ -13,6 +13,11 @@ compared with its last row and put into the tree, no more.
 
 An operator without a queue to write is *listed* (listing.py): it notes only whether something moved in its slice.
 
+Where the operators before it can tell all rows again (`keep_near`), rows far behind the slice are not even in the tree:
+they are counted, no more.  What a row is compared by first is its *lead*, written such that less comes first; rows with
+a lead up to the *edge* are near.  When the slice is no longer full of those, the operator asks for all rows (AGAIN)
+and moves the edge; when too many are near, it moves the edge back.
+
     word    of the operator                             word   of a group
     0, 1    queues it reads and writes, or 0            0–5    tree of its rows
     2       terms (sorting.py)                          6      0 if the last row in the slice is not there
@@ -30,6 +35,14 @@ An operator without a queue to write is *listed* (listing.py): it notes only whe
     17      1 if something moved in the slice, where it is listed
     18–23   tree of what crossed: the same keys, compared as words
     24      queue of the rows listed last
+    25      1 if only rows near the slice are in the tree
+    26      0, or -1 where greater ones come first: what the first word of a key differs by from the lead
+    27      rows to be near, when the edge moves
+    28      the edge; 29 the edge that it moves to, when all rows have been asked for
+    30      rows in all
+    31      rows in the tree from which on the edge is moved back
+    32, 33  queues that the rows come through: number, place
+    34–39   tree of the leads from which an edge is chosen
 """
 
 from __future__ import annotations
@@ -39,10 +52,11 @@ from collections.abc import Sequence
 from cqels.kernels import rows
 from cqels.kernels.jit import kernel
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.memory import Arena, copy, give, load, store, take
 from cqels.kernels.order import (
     FIELD_WORDS,
     HEAD,
+    LEADING,
     LEVELS,
     ROOT,
     TERM,
@@ -57,9 +71,10 @@ from cqels.kernels.order import (
     leaf_of,
     make_shape,
     make_tree,
+    most,
     rank,
 )
-from cqels.kernels.rows import COLUMNS, TIME, WEIGHT, WIDTH, add_row, make_queue, row_at
+from cqels.kernels.rows import ALWAYS, COLUMNS, TIME, WEIGHT, WIDTH, add_row, clear, make_queue, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.kernels.sorting import ASK, ASKING, DONE, FULL, forget_lore, sort_key
 from cqels.kernels.table import find, make_table, put, remove
@@ -67,9 +82,14 @@ from cqels.kernels.terms import ArenaDictionary
 
 INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
 PHASE, ROW, COPIES, KEY, MOVED, CROSSED, LISTED = 13, 14, 15, 16, 17, 18, 24
-OPERATOR_WORDS = 25
+NEAR, TURNED, WANTED, EDGE, NEXT_EDGE, ALL, CROWDED, THROUGH, THROUGH_AT, LEADS = range(25, 35)
+OPERATOR_WORDS = 40
 TREE, KNOWN, GROUP_KEY = 0, 6, 7
-_COMING, _SENDING = 0, 2
+_COMING, _GOING, _FITTING, _CHOOSING, _FILLING, _CUTTING, _SENDING = range(7)
+AGAIN = 4
+"""What a step gives beside DONE, ASKING and FULL: all rows are wanted in the queue it reads, then it goes on."""
+SPARE, CROWD = 32, 4
+"""Near are to be twice the rows up to the end of the slice and some to spare; so many times as many are a crowd."""
 _NO_END = 1 << 62
 
 
@@ -110,6 +130,7 @@ def make_ordered(
     words[operator + BY], words[operator + BY_AT] = len(by), _written(dictionary, by)
     words[operator + TABLE] = make_table(arena.base, len(by), 1)
     words[operator + KEY] = arena.take(3 * key_words + len(by))
+    words[operator + EDGE] = ALWAYS
     make_tree(arena.base, operator + CROSSED, make_shape(arena, [UP] * key_words))
     if queues[1] == 0:
         words[operator + LISTED] = make_queue(arena.base, columns)
@@ -120,6 +141,24 @@ def _written(dictionary: ArenaDictionary, words: Sequence[int]) -> int:
     place = dictionary.arena.take(max(len(words), 1))
     dictionary.arena.words[place : place + len(words)] = words
     return place
+
+
+def keep_near(arena: Arena, operator: int, queues: Sequence[int]) -> bool:
+    """Keep only the rows in order that are near the slice, if the order allows it: whether it does.
+
+    What writes into the first of these queues can be made to tell all rows again, and they come through the others.
+    """
+    words = arena.words
+    leading, limit = int(words[words[operator + TREE_SHAPE] + LEADING]), int(words[operator + LIMIT])
+    if words[operator + BY] or leading == 0 or limit <= 0:
+        return False
+    wanted = 2 * (int(words[operator + OFFSET]) + limit) + SPARE
+    words[operator + NEAR], words[operator + TURNED] = 1, 0 if leading > 0 else -1
+    words[operator + WANTED], words[operator + CROWDED] = wanted, CROWD * wanted
+    words[operator + THROUGH], words[operator + THROUGH_AT] = len(queues), arena.take(len(queues))
+    arena.array(int(words[operator + THROUGH_AT]), len(queues))[:] = queues
+    make_tree(arena.base, operator + LEADS, make_shape(arena, [UP]))
+    return True
 
 
 def run_ordered(dictionary: ArenaDictionary, operator: int) -> None:
@@ -278,22 +317,137 @@ def _take_rows(base, operator):
         row = row_at(base, queue, load(base, operator + ROW))
         copies = load(base, row + WEIGHT) * sign
         if copies > 0:
-            status = _write_key(base, operator, row, load(base, operator + KEY))
+            status, lead = DONE, ALWAYS
+            if load(base, operator + EDGE) != ALWAYS:
+                status, lead = _lead_of(base, operator, row)
+            if status == DONE and lead <= load(base, operator + EDGE):
+                status = _move_copies(base, operator, row, copies, sign)
             if status != DONE:
                 return status
-            group = _group_of(base, operator, row)
-            if group == 0:
-                return FULL
-            while load(base, operator + COPIES) < copies:
-                status = _move(base, operator, group, sign)
-                if status != DONE:
-                    return status
-                store(base, operator + COPIES, load(base, operator + COPIES) + 1)
-            store(base, operator + COPIES, 0)
-            if load(base, group + TREE + TOTAL) == 0:
-                _drop_group(base, operator, group)
+            store(base, operator + ALL, load(base, operator + ALL) + load(base, row + WEIGHT))
         store(base, operator + ROW, load(base, operator + ROW) + 1)
     store(base, operator + ROW, 0)
+    return DONE
+
+
+@kernel
+def _move_copies(base, operator, row, copies, sign):
+    """All copies of a row come or go: DONE, FULL, or ASKING, and it goes on with the copies that are left."""
+    status = _write_key(base, operator, row, load(base, operator + KEY))
+    if status != DONE:
+        return status
+    group = _group_of(base, operator, row)
+    if group == 0:
+        return FULL
+    while load(base, operator + COPIES) < copies:
+        status = _move(base, operator, group, sign)
+        if status != DONE:
+            return status
+        store(base, operator + COPIES, load(base, operator + COPIES) + 1)
+    store(base, operator + COPIES, 0)
+    if load(base, group + TREE + TOTAL) == 0 and load(base, operator + NEAR) == 0:
+        _drop_group(base, operator, group)
+    return DONE
+
+
+# --- near and far ---------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _lead_of(base, operator, row):
+    """DONE or ASKING, and the lead of a row."""
+    part, key = load(base, operator + PARTS_AT), load(base, operator + KEY)
+    word = load(base, row + load(base, part + 1))
+    if load(base, part) != 0:
+        status = sort_key(base, load(base, operator + TERMS), word, key)
+        if status != DONE:
+            return status, 0
+        word = load(base, key)
+    return DONE, word ^ load(base, operator + TURNED)
+
+
+@kernel
+def _only_tree(base, operator):
+    """The tree of the only group, 0 if there is none yet."""
+    entry = find(base, load(base, operator + TABLE), 0)
+    return 0 if entry == 0 else load(base, entry) + TREE
+
+
+@kernel
+def _fit(base, operator):
+    """Look whether the rows that are near are too few or too many: the next phase."""
+    tree = _only_tree(base, operator)
+    if load(base, operator + NEAR) == 0 or tree == 0:
+        return _SENDING
+    near = load(base, tree + TOTAL)
+    if near < min(_end(base, operator), load(base, operator + ALL)):
+        for number in range(load(base, operator + THROUGH)):
+            clear(base, load(base, load(base, operator + THROUGH_AT) + number))
+        return _CHOOSING
+    if near > load(base, operator + CROWDED):
+        last = kth(base, tree, load(base, operator + WANTED) - 1)
+        store(base, operator + EDGE, load(base, last) ^ load(base, operator + TURNED))
+        return _CUTTING
+    return _SENDING
+
+
+@kernel
+def _cut(base, operator):
+    """Take the rows out of the tree that are beyond the edge."""
+    tree, words, key = _only_tree(base, operator), load(base, operator + KEY_WORDS), load(base, operator + KEY)
+    last = most(base, tree)
+    while load(base, last) ^ load(base, operator + TURNED) > load(base, operator + EDGE):
+        copy(base, last, key, words)
+        status = change(base, tree, key, -load(base, last + words))
+        if status != DONE:
+            return status
+        last = most(base, tree)
+    # where many rows have the lead of the edge, it is not tried again at once
+    crowd = max(CROWD * load(base, operator + WANTED), 2 * load(base, tree + TOTAL))
+    store(base, operator + CROWDED, crowd)
+    return DONE
+
+
+@kernel
+def _choose_edge(base, operator):
+    """Choose an edge from all rows, which are in the queue: the lead of the last of those that are to be near."""
+    queue, leads = load(base, operator + INPUT), operator + LEADS
+    wanted, greatest = load(base, operator + WANTED), load(base, operator + KEY)
+    clear_tree(base, leads)
+    for number in range(load(base, queue + QUEUED)):
+        status, lead = _lead_of(base, operator, row_at(base, queue, number))
+        if status != DONE:
+            return status
+        if load(base, leads + TOTAL) == wanted:
+            last = most(base, leads)
+            if lead >= load(base, last):
+                continue
+            copy(base, last, greatest, 1)
+            change(base, leads, greatest, -1)
+        store(base, greatest, lead)
+        if change(base, leads, greatest, 1) != DONE:
+            return FULL
+    full = load(base, leads + TOTAL) == wanted
+    store(base, operator + NEXT_EDGE, load(base, most(base, leads)) if full else ALWAYS)
+    return DONE
+
+
+@kernel
+def _fill(base, operator):
+    """Bring in the rows between the edge and the next one."""
+    queue = load(base, operator + INPUT)
+    while load(base, operator + ROW) < load(base, queue + QUEUED):
+        row = row_at(base, queue, load(base, operator + ROW))
+        status, lead = _lead_of(base, operator, row)
+        if status == DONE and load(base, operator + EDGE) < lead <= load(base, operator + NEXT_EDGE):
+            status = _move_copies(base, operator, row, load(base, row + WEIGHT), 1)
+        if status != DONE:
+            return status
+        store(base, operator + ROW, load(base, operator + ROW) + 1)
+    store(base, operator + ROW, 0)
+    store(base, operator + EDGE, load(base, operator + NEXT_EDGE))
+    for number in range(load(base, operator + THROUGH)):  # what was told again does not count
+        store(base, load(base, load(base, operator + THROUGH_AT) + number) + QUEUED, 0)
     return DONE
 
 
@@ -318,14 +472,28 @@ def _send(base, operator):
 
 @kernel
 def step_ordered(base, operator):
-    """Read the input queue, write the output queue, or go on with that: DONE, ASKING (`lore.tell`) or FULL."""
+    """Read the input queue, write the output queue, or go on with that: DONE, AGAIN, ASKING (`lore.tell`) or FULL."""
     if load(base, operator + PHASE) == _COMING and load(base, operator + ROW) + load(base, operator + COPIES) == 0:
         forget_lore(base, load(base, operator + TERMS))
     while load(base, operator + PHASE) != _SENDING:
-        status = _take_rows(base, operator)
+        phase = load(base, operator + PHASE)
+        following_phase = phase + 1 if phase < _FILLING else _SENDING
+        status = DONE
+        if phase <= _GOING:
+            status = _take_rows(base, operator)
+        elif phase == _FITTING:
+            following_phase = _fit(base, operator)
+        elif phase == _CHOOSING:
+            status = _choose_edge(base, operator)
+        elif phase == _FILLING:
+            status = _fill(base, operator)
+        else:
+            status = _cut(base, operator)
         if status != DONE:
             return status
-        store(base, operator + PHASE, load(base, operator + PHASE) + 1)
+        store(base, operator + PHASE, following_phase)
+        if following_phase == _CHOOSING:
+            return AGAIN
     status = _send(base, operator)
     if status == DONE:
         store(base, operator + PHASE, _COMING)
@@ -338,6 +506,8 @@ def ordered_step(base, operator, now):
     status = step_ordered(base, operator)
     if status == DONE:
         return rows.DONE
+    if status == AGAIN:
+        return rows.AGAIN
     return rows.FULL if status == FULL else rows.NEED_CALL
 
 
