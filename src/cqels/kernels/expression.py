@@ -190,8 +190,19 @@ def evaluate(base, program, row, dictionary, now):
         target = registers + load(base, at + 1) * REGISTER_WORDS
         operand = load(base, at + 2)
         if operation >= _EQ:
+            # what most often follows an operation is done with it: it reads the result, and nothing else does
+            following = load(base, at + 4) if load(base, at + 6) == load(base, at + 1) else END
+            if operation == _DIVIDE and _FLOOR <= following <= _ROUND:
+                rounded = registers + load(base, at + 5) * REGISTER_WORDS
+                if _quick_ratio(base, registers, row, following, rounded, operand, load(base, at + 3)):
+                    at += 8
+                    continue
             if operation < _IS_NUMERIC and _quick(base, registers, row, operation, target, operand, load(base, at + 3)):
-                at += 4
+                if operation < _ADD and AND_FIRST <= following <= OR:
+                    answer = load(base, target + LOW)
+                    at = _go_on(base, registers + load(base, at + 5) * REGISTER_WORDS, following, answer, at + 4, code)
+                else:
+                    at += 4
                 continue
             a = _operand(base, program, row, dictionary, operand, FIRST_SCRATCH)
             if a == 0:
@@ -313,6 +324,41 @@ def _quick(base, registers, row, operation, target, first, second):
     else:
         holds = a != b
     put(base, target, BOOLEAN, 1 if holds else 0)
+    return True
+
+
+@kernel
+def _quick_ratio(base, registers, row, way, target, first, second):
+    """FLOOR, CEIL or ROUND of the quotient of two numbers in one word each: False for what is rare.
+
+    A quotient is cut after 18 digits; the divisor is so small that this does not change what it is rounded to.
+    """
+    a, scale = _short(base, registers, row, first)
+    b, other_scale = _short(base, registers, row, second)
+    if scale < 0 or other_scale < 0:
+        return False
+    digits = (scale & _SCALES) - (other_scale & _SCALES)
+    if not (-_MOST_DIGITS <= digits <= _MOST_DIGITS and -_ROOM <= a <= _ROOM and -_ROOM <= b <= _ROOM):
+        return False
+    if digits > 0:
+        b *= POWERS[digits]
+    else:
+        a *= POWERS[-digits]
+    if b == 0 or not (-EXACT < a < EXACT and -TINY < b < TINY):
+        return False
+    negative = (a < 0) != (b < 0)
+    a, b = abs(a), abs(b)
+    result = int(float(a) / float(b))  # exact, as in `divide_words`
+    rest = a - result * b
+    if way == _ROUND:
+        away = 2 * rest > b or (2 * rest == b and not negative)
+    else:
+        away = rest != 0 and (way == _FLOOR) == negative
+    if away:
+        result += 1
+    if negative:
+        result = -result
+    put_decimal(base, target, result, result >> 63, 0)
     return True
 
 
@@ -455,6 +501,12 @@ def _logic(base, program, operation, target, row, dictionary, operand, at, code)
     if answer == FAULT:
         put_error(base, target)
         return at + 4
+    return _go_on(base, target, operation, answer, at, code)
+
+
+@kernel
+def _go_on(base, target, operation, answer, at, code):
+    """Where && and || go on when an operand is true or false."""
     stop = NO if operation <= AND else YES
     if answer == stop:
         put(base, target, BOOLEAN, stop)
