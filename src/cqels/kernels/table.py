@@ -19,6 +19,7 @@ from cqels.kernels.memory import copy, give, load, store, take
 
 COUNT, ROOM, KEY_WORDS, VALUE_WORDS, SLOTS = 0, 1, 2, 3, 4
 TABLE_WORDS = 5
+_MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 
 
 @kernel
@@ -48,12 +49,10 @@ def drop_table(base, table):
 @kernel
 def hash_words(base, place, words):
     """A hash of some words, never 0."""
-    mixed = -7046029254386353131
+    mixed = 0
     for word in range(words):
-        mixed ^= load(base, place + word)
-        mixed = (mixed ^ ((mixed >> 32) & 0xFFFFFFFF)) * -4658895280553007687
-        mixed = (mixed ^ ((mixed >> 29) & 0x7FFFFFFFF)) * -7723592293110705685
-    mixed ^= (mixed >> 32) & 0xFFFFFFFF
+        mixed = (mixed ^ load(base, place + word)) * _MIX
+        mixed ^= mixed >> 32
     return mixed if mixed != 0 else 1
 
 
