@@ -239,7 +239,10 @@ def holds(base, program, row, dictionary, now):
     """Whether a FILTER keeps a row: NO, YES or ASK, with a request. An error is no."""
     if evaluate(base, program, row, dictionary, now) == NEED_CALL:
         return ASK
-    answer = _truth(base, program, dictionary, program + REGISTERS + RESULT_REGISTER * REGISTER_WORDS)
+    result = program + REGISTERS + RESULT_REGISTER * REGISTER_WORDS
+    if load(base, result + TAG) == BOOLEAN:
+        return YES if load(base, result + LOW) != 0 else NO
+    answer = _truth(base, program, dictionary, result)
     return NO if answer == FAULT else answer
 
 

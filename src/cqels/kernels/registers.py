@@ -220,15 +220,19 @@ def _fits(value, bits):
 def _decimal_word(base, register):
     """Drop the zeros at the end, as the canonical text does; the word, or 0 if it does not fit."""
     low, high, scale = load(base, register + LOW), load(base, register + HIGH), load(base, register + SCALE)
-    negative = high < 0
-    low, high = magnitude(low, high)
-    while scale > 0:
-        less, less_high, digit = divide_wide(low, high, 10)
-        if digit != 0:
-            break
-        low, high, scale = less, less_high, scale - 1
-    if negative:
-        low, high = negate_wide(low, high)
+    if high == low >> 63:
+        while scale > 0 and low % 10 == 0:
+            low, scale = low // 10, scale - 1
+    else:
+        negative = high < 0
+        low, high = magnitude(low, high)
+        while scale > 0:
+            less, less_high, digit = divide_wide(low, high, 10)
+            if digit != 0:
+                break
+            low, high, scale = less, less_high, scale - 1
+        if negative:
+            low, high = negate_wide(low, high)
     store(base, register + LOW, low)
     store(base, register + HIGH, high)
     store(base, register + SCALE, scale)
