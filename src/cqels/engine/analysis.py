@@ -12,7 +12,8 @@ from cqels.flow.stages import Pipeline, Trace
 from cqels.kernels.join import read_orders
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DATA, TOTAL
-from cqels.kernels.window import ENTERED, LEFT
+from cqels.kernels.star import PATTERNS, ROWS_ENTERED, ROWS_LEFT
+from cqels.kernels.window import ENTERED, LEFT, STAR
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.explain import explain
@@ -58,7 +59,6 @@ class _Analysis:
         return int(words[trace.counted] if trace.counted else words[trace.queue + TOTAL] + words[trace.queue + COUNT])
 
     def _held(self, plan: Plan, trace: Trace) -> Iterator[tuple[str, str]]:
-        words = self._arena.words
         traces = self._pipeline.traces
         below = [  # each comes after those below it
             other
@@ -68,9 +68,9 @@ class _Analysis:
         known = {place for other in below for place in (*other.operators, *other.windows)}
         windows = [place for place in trace.windows if isinstance(plan, algebra.Stream)]
         if windows:
-            held = sum(int(words[place + ENTERED] - words[place + LEFT]) for place in windows)
-            passed = sum(int(words[place + ENTERED]) for place in windows)
-            yield "window", f"{held:,} triples of {passed:,}"
+            counts = [_triples(self._arena, place) for place in windows]
+            left, entered = (sum(each) for each in zip(*counts, strict=True))
+            yield "window", f"{entered - left:,} triples of {entered:,}"
         own = [place for place in (*trace.operators, *windows) if place not in known]
         size = self._bytes(own)
         if size:
@@ -129,6 +129,16 @@ class _Analysis:
         new = found[~reached[found]]
         reached[new] = True
         return [int(block) for block in new]
+
+
+def _triples(arena: Arena, window: int) -> tuple[int, int]:
+    """How many triples have left a window, and how many have entered it."""
+    words = arena.words
+    left, entered, star = (int(words[window + word]) for word in (LEFT, ENTERED, STAR))
+    if star == 0:
+        return left, entered
+    rows_left, rows_entered, patterns = (int(words[star + word]) for word in (ROWS_LEFT, ROWS_ENTERED, PATTERNS))
+    return left + rows_left * patterns, entered + rows_entered * patterns
 
 
 def _size(count: int) -> str:

@@ -10,10 +10,8 @@ from pyoxigraph import NamedNode
 
 from cqels.flow.operators import Operators
 from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
-from cqels.kernels import machine, window
+from cqels.kernels import machine, star, window
 from cqels.kernels.negation import ANTI_JOIN
-from cqels.kernels.star import FIRST_PATTERN, MOST_PATTERNS
-from cqels.kernels.table import make_table
 from cqels.kernels.told import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
@@ -109,19 +107,21 @@ class Windows(Operators):
         if others or graphs or self.events or self.keep_all or not is_star(plan.patterns) or kind >= window.TRIPLES:
             return stage
         columns = {Var(name): number for number, name in enumerate(stage.columns)}
-        words = [len(plan.patterns), stage.queue, self.taken(make_table(self.arena.base, 1, 1)), 0, 0]
+        words = [0] * star.FIRST_PATTERN
+        words[star.PATTERNS], words[star.SOLUTIONS] = len(plan.patterns), stage.queue
         for triple in plan.patterns:
             assert isinstance(triple.subject, Var)
             assert isinstance(triple.predicate, NamedNode)
-            if len(words) < FIRST_PATTERN:
-                words.append(columns[triple.subject])
+            words[star.SUBJECT_COLUMN] = columns[triple.subject]
             words.append(self.calls.word_of(triple.predicate))
             match triple.object:
                 case Var() as variable:
                     words += [0, columns[variable]]
                 case term:
                     words += [self.calls.word_of(term), -1]
-        self.arena.words[place + window.STAR] = self.words(words)
+        self.arena.words[place + window.STAR] = made = self.words(words)
+        if not star.open_star(self.arena.base, made):
+            raise MemoryError("the arena is full")
         return stage
 
     def _window(self, source: Source, readers: list[int]) -> int:
@@ -173,7 +173,7 @@ def is_star(patterns: Sequence[algebra.Triple]) -> bool:
     named = [each.object for each in patterns if isinstance(each.object, Var)]
     predicates = {each.predicate for each in patterns}
     return (
-        2 <= len(patterns) == len(predicates) <= MOST_PATTERNS
+        2 <= len(patterns) == len(predicates) <= star.MOST_PATTERNS
         and isinstance(subject, Var)
         and all(each.subject == subject and not isinstance(each.predicate, Var) for each in patterns)
         and len({subject, *named}) == 1 + len(named)

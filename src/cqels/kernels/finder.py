@@ -36,6 +36,13 @@ def make_finder(base):
 
 
 @kernel
+def drop_finder(base, finder):
+    """Give a finder's memory back."""
+    give(base, load(base, finder + SLOTS), load(base, finder + LAST) + 1)
+    give(base, finder, FINDER_WORDS)
+
+
+@kernel
 def hash_of(base, place, words):
     """A hash of some words."""
     mixed = 0

@@ -73,7 +73,7 @@ from cqels.kernels.rows import (
     row_at,
     said,
 )
-from cqels.kernels.star import advance_star, arrive_star
+from cqels.kernels.star import advance_star, arrive_star, passed
 from cqels.kernels.table import find, put, remove
 from cqels.kernels.told import advance_told, arrive_told, tell
 from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, arrive
@@ -340,7 +340,7 @@ def _advance_all(base, pipeline, now):
         entry = load(base, pipeline + WINDOWS_AT) + 3 * place
         window, slide = load(base, entry + 1), load(base, entry + 2)
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
-        left, entered = load(base, window + LEFT), load(base, window + ENTERED)
+        left, entered = passed(base, window)
         if load(base, window + WINDOW_KIND) >= TOLD:
             if not advance_told(base, window, now, closed):
                 return FULL
@@ -351,8 +351,9 @@ def _advance_all(base, pipeline, now):
             return FULL
         if load(base, window + WINDOW_FLAGS) & OWN_TIME:  # what it holds is known to Python alone
             continue
-        holds = load(base, window + ENTERED) > load(base, window + LEFT)
-        moved = left != load(base, window + LEFT) or entered != load(base, window + ENTERED)
+        left_now, entered_now = passed(base, window)
+        holds = entered_now > left_now
+        moved = left != left_now or entered != entered_now
         changed = changed or (moved and (holds or entered > left))  # what came and went at once changed nothing
         filled = filled or holds
     if changed:

@@ -1,30 +1,45 @@
 """Windows of which all is asked about one subject: `?trip :from ?a ; :to ?b ; :fare ?c`.
 
 Most elements bring all of that at once, about a subject that nothing else in the window is about.  Such an element is
-*whole*: it is one solution while it is in the window, and needs no more than a place among the subjects.  The triples
-of all others enter the window one by one, and go the way of patterns and their join.  When a subject of a whole
-element is heard of again, its solution is taken back and its triples enter like others.  Where few elements are whole
-the star is given up: then the window is like any other.
+*whole*: it is one solution while it is in the window, and needs no more than a row in a ring of its own, with the
+objects in the order of the patterns, and a place among the subjects.  The triples of all others enter the window one by
+one, and go the way of patterns and their join.
 
-The ring has the triples of a whole element in the order of the patterns; the first of them is marked.
+When a subject of a whole element is heard of again, the element is *taken apart*: its solution is taken back, and its
+triples are in the window like others.  They stay in their row, and a finder knows where.  Where few elements are whole
+the star is given up: then none is any more, and when the last row has left, the window is like any other.
 
     word   of a star
     0      patterns, at most 62
     1      queue of its solutions: that of the join of the patterns
-    2      table of the subjects in the window: 1 + number of the first entry of the whole element about it, or
-           minus the number of entries of others
+    2      table of the subjects in the window: 1 + number of the row of the whole element about it, or minus the
+           number of triples of others
     3, 4   elements that were whole, elements that were not
     5      column of the subject in the solutions
-    6 …    for each pattern: predicate; object, 0 for any; column of the object, -1 for none
+    6      place of what stood where in the last elements: for each place in an element a predicate, and the number of
+           the pattern that has it, or -1
+    7, 8   ring: place, rows that there is room for (a power of two)
+    9–11   rows that have left, entered, come (those that have not entered wait for a boundary)
+    12     finder of the triples of elements taken apart, by the numbers of their rows
+    13     1 if it is given up
+    14–16  a triple
+    17 …   for each pattern: predicate; object, 0 for any; column of the object, -1 for none
+
+    word   of a row
+    0      subject
+    1, 2   time and number of the element
+    3      APART if it is taken apart; above, a bit for each pattern: the same triple has entered again since
+    4 …    objects
 """
 
 from __future__ import annotations
 
-from cqels.kernels.finder import add_mark, hash_of, mark_of
+from cqels.kernels.finder import COUNT as FOUND
+from cqels.kernels.finder import add_mark, drop_finder, hash_of, make_finder, mark_of, number_of, remove_mark, seek
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import copy, load, store
-from cqels.kernels.rows import COLUMNS, NEVER, add_row
-from cqels.kernels.table import drop_table, find, put, remove
+from cqels.kernels.memory import copy, give, load, store, take
+from cqels.kernels.rows import COLUMNS, add_row
+from cqels.kernels.table import drop_table, find, make_table, put, remove
 from cqels.kernels.window import (
     COME,
     ENTERED,
@@ -32,64 +47,96 @@ from cqels.kernels.window import (
     ENTRY_NUMBER,
     ENTRY_TIME,
     FINDER,
-    KIND,
+    FLAGS,
+    FRESH,
     LEFT,
-    ROOM,
-    SLIDE,
+    RENEWED,
     STAR,
+    arrive,
     enter_entry,
     entry_of,
-    grow_ring,
+    find_triple,
     leave_entry,
     limits_of,
     put_change,
     put_stamps,
 )
 
-PATTERNS, SOLUTIONS, SUBJECTS, WHOLE_ONES, OTHERS, SUBJECT_COLUMN, FIRST_PATTERN = range(7)
+PATTERNS, SOLUTIONS, SUBJECTS, WHOLE_ONES, OTHERS, SUBJECT_COLUMN, STOOD = range(7)
+RING, ROOM, ROWS_LEFT, ROWS_ENTERED, ROWS_COME, APART_FINDER, GIVEN_UP, TRIPLE, FIRST_PATTERN = *range(7, 15), 17
 PATTERN_WORDS = 3
 OBJECT, OBJECT_COLUMN = 1, 2
 MOST_PATTERNS = 62
-WHOLE = 4
+ROW_TIME, ROW_NUMBER, ROW_FLAGS, OBJECTS = 1, 2, 3, 4
+APART = 1
+_RENEWED = 1  # how far the bits of the patterns are above
+_PLACES = 64
+"""Places in an element for which it is known what stood there last."""
 _MANY = 64
 """Elements that are not whole until the star may be given up."""
+_FIRST_ROOM = 8
+_NEW, _THERE, _NO_ROOM = range(3)
+"""Of a triple that enters: it is new, it was there, or the arena is full."""
+
+
+@kernel
+def open_star(base, star):
+    """Make a star whose patterns are written an empty one: False if the arena is full."""
+    stood, ring = take(base, 2 * _PLACES), take(base, _FIRST_ROOM * _row_words(base, star))
+    subjects, finder = make_table(base, 1, 1), make_finder(base)
+    store(base, star + STOOD, stood)
+    store(base, star + RING, ring)
+    store(base, star + ROOM, _FIRST_ROOM)
+    store(base, star + SUBJECTS, subjects)
+    store(base, star + APART_FINDER, finder)
+    return stood != 0 and ring != 0 and subjects != 0 and finder != 0
 
 
 @kernel
 def arrive_star(base, window, triples, count, time, number):
     """An element arrives, its triples in a row; False if the arena is full. `advance_star` lets it enter."""
     star = load(base, window + STAR)
-    room = max(count, load(base, star + PATTERNS))
-    while load(base, window + COME) - load(base, window + LEFT) + room > load(base, window + ROOM):
-        if not grow_ring(base, window):
-            return False
-    come = load(base, window + COME)
-    kept, seen, following, subject = 0, 0, 0, 0
-    whole = True
-    for place in range(count):
+    if load(base, star + GIVEN_UP) != 0 and load(base, star + ROWS_LEFT) == load(base, star + ROWS_COME):
+        _drop(base, window, star)
+        return _arrive_apart(base, window, triples, count, time, number)
+    come = load(base, star + ROWS_COME)
+    if come - load(base, star + ROWS_LEFT) == load(base, star + ROOM) and not _grow(base, star):
+        return False
+    row = _row_of(base, star, come)
+    kept, seen, subject = 0, 0, load(base, triples)
+    whole = load(base, star + GIVEN_UP) == 0
+    for place in range(count if whole else 0):
         triple = triples + 3 * place
-        pattern = _pattern_of(base, star, triple, following)
+        pattern = _pattern_of(base, star, triple, place)
         if pattern < 0:
             continue
-        following = pattern + 1
         if kept == 0:
             subject = load(base, triple)
-        whole = whole and load(base, triple) == subject and seen >> pattern & 1 == 0
+        if load(base, triple) != subject or seen >> pattern & 1 != 0:
+            whole = False
+            break
         seen |= 1 << pattern
         kept += 1
-        if whole:
-            _write_entry(base, window, come + pattern, triple, time, number, WHOLE if pattern == 0 else 0)
-    if kept == 0:
+        store(base, row + OBJECTS + pattern, load(base, triple + 2))
+    if whole and kept == 0:
         return True
     if not whole or kept < load(base, star + PATTERNS):
         store(base, star + OTHERS, load(base, star + OTHERS) + 1)
-        kept = 0
-        for place in range(count):
-            triple = triples + 3 * place
-            if _pattern_of(base, star, triple, 0) >= 0:
-                _write_entry(base, window, come + kept, triple, time, number, 0)
-                kept += 1
-    store(base, window + COME, come + kept)
+        return _arrive_apart(base, window, triples, count, time, number)
+    store(base, row, subject)
+    store(base, row + ROW_TIME, time)
+    store(base, row + ROW_NUMBER, number)
+    store(base, row + ROW_FLAGS, 0)
+    store(base, star + ROWS_COME, come + 1)
+    return True
+
+
+@kernel
+def _arrive_apart(base, window, triples, count, time, number):
+    """The triples of an element arrive one by one: those that a pattern wants."""
+    for place in range(count):
+        if not arrive(base, window, triples + 3 * place, time, number, place == count - 1):
+            return False
     return True
 
 
@@ -98,142 +145,325 @@ def advance_star(base, window, now, closed):
     """As `window.advance`, for a window with a star."""
     star = load(base, window + STAR)
     others = load(base, star + OTHERS)
-    if others > _MANY and others > load(base, star + WHOLE_ONES) and not _give_up(base, window, star):
-        return False
+    if others > _MANY and others > load(base, star + WHOLE_ONES) and load(base, star + GIVEN_UP) == 0:
+        if not _give_up(base, window, star):
+            return False
     first_in, last_in = limits_of(base, window, now, closed)
-    while load(base, window + LEFT) < load(base, window + ENTERED):
-        if load(base, entry_of(base, window, load(base, window + LEFT)) + ENTRY_TIME) >= first_in:
-            break
-        if not _leave(base, window):
-            return False
-    while load(base, window + ENTERED) < load(base, window + COME):
-        entered = load(base, window + ENTERED)
-        entry = entry_of(base, window, entered)
-        time = load(base, entry + ENTRY_TIME)
-        if time > last_in or (load(base, window + KIND) == SLIDE and closed == NEVER):
-            break
-        if time < first_in:  # it came and went between two boundaries
-            store(base, window + ENTERED, entered + 1)
-            store(base, window + LEFT, entered + 1)
-        elif not _enter(base, window, entry):
-            return False
-    return True
+    return (
+        _leave(base, window, star, first_in)
+        and _enter_rows(base, window, star, first_in, last_in)
+        and _enter_others(base, window, star, first_in, last_in)
+    )
 
 
 @kernel
-def _pattern_of(base, star, triple, likely):
-    """The pattern that a triple matches, or -1: their predicates differ."""
+def passed(base, window):
+    """How much has left a window and how much has entered it: triples, and elements that were whole."""
+    star = load(base, window + STAR)
+    left, entered = load(base, window + LEFT), load(base, window + ENTERED)
+    if star == 0:
+        return left, entered
+    return left + load(base, star + ROWS_LEFT), entered + load(base, star + ROWS_ENTERED)
+
+
+# --- patterns and rows ----------------------------------------------------------------------------------------------
+
+
+@kernel
+def _pattern_of(base, star, triple, place):
+    """The pattern that the triple at a place in its element matches, or -1: their predicates differ.
+
+    Elements of a stream are much alike: mostly the same predicates stand at the same places.
+    """
     predicate = load(base, triple + 1)
-    count = load(base, star + PATTERNS)
-    number = likely
-    pattern = star + FIRST_PATTERN + likely * PATTERN_WORDS
-    if likely == count or load(base, pattern) != predicate:
-        number = 0
-        pattern = star + FIRST_PATTERN
-        while number < count and load(base, pattern) != predicate:
-            number += 1
-            pattern += PATTERN_WORDS
-        if number == count:
-            return -1
-    wanted = load(base, pattern + OBJECT)
+    stood = load(base, star + STOOD) + 2 * (place & (_PLACES - 1))
+    if load(base, stood) != predicate:
+        store(base, stood, predicate)
+        store(base, stood + 1, _pattern_with(base, star, predicate))
+    number = load(base, stood + 1)
+    if number < 0:
+        return -1
+    wanted = load(base, star + FIRST_PATTERN + number * PATTERN_WORDS + OBJECT)
     return number if wanted == 0 or wanted == load(base, triple + 2) else -1
 
 
 @kernel
-def _write_entry(base, window, number, triple, time, element, flags):
-    entry = entry_of(base, window, number)
-    copy(base, triple, entry, 3)
-    store(base, entry + ENTRY_TIME, time)
-    store(base, entry + ENTRY_NUMBER, element)
-    store(base, entry + ENTRY_FLAGS, flags)
+def _pattern_with(base, star, predicate):
+    for number in range(load(base, star + PATTERNS)):
+        if load(base, star + FIRST_PATTERN + number * PATTERN_WORDS) == predicate:
+            return number
+    return -1
 
 
 @kernel
-def _enter(base, window, entry):
-    """Let a whole element enter, or the next triple of another."""
-    star = load(base, window + STAR)
-    if star == 0:
-        return enter_entry(base, window, entry)
-    found = put(base, load(base, star + SUBJECTS), entry)
-    if found == 0:
+def _row_words(base, star):
+    return OBJECTS + load(base, star + PATTERNS)
+
+
+@kernel
+def _row_of(base, star, number):
+    """The place of a row of the ring."""
+    return load(base, star + RING) + (number & (load(base, star + ROOM) - 1)) * _row_words(base, star)
+
+
+@kernel
+def _grow(base, star):
+    """Room for twice as many rows: False if the arena is full."""
+    room, words = load(base, star + ROOM), _row_words(base, star)
+    ring = take(base, 2 * room * words)
+    if ring == 0:
         return False
-    entered = load(base, window + ENTERED)
-    if load(base, entry + ENTRY_FLAGS) & WHOLE:
-        if load(base, found) == 0:
-            store(base, found, entered + 1)
-            store(base, star + WHOLE_ONES, load(base, star + WHOLE_ONES) + 1)
-            store(base, window + ENTERED, entered + load(base, star + PATTERNS))
-            return _put_solution(base, window, star, entered, 1)
-        store(base, entry + ENTRY_FLAGS, 0)
-        store(base, star + OTHERS, load(base, star + OTHERS) + 1)
-    if load(base, found) > 0:
-        number = load(base, found) - 1
-        store(base, found, -load(base, star + PATTERNS))
-        if not _take_apart(base, window, star, number):
-            return False
-    store(base, found, load(base, found) - 1)
-    return enter_entry(base, window, entry)
-
-
-@kernel
-def _leave(base, window):
-    """Let a whole element leave, or the oldest triple of another."""
-    star = load(base, window + STAR)
-    if star == 0:
-        return leave_entry(base, window)
-    subjects, left = load(base, star + SUBJECTS), load(base, window + LEFT)
-    entry = entry_of(base, window, left)
-    found = find(base, subjects, entry)
-    if load(base, entry + ENTRY_FLAGS) & WHOLE:
-        remove(base, subjects, found)
-        store(base, window + LEFT, left + load(base, star + PATTERNS))
-        return _put_solution(base, window, star, left, -1)
-    store(base, found, load(base, found) + 1)
-    if load(base, found) == 0:
-        remove(base, subjects, found)
-    return leave_entry(base, window)
-
-
-@kernel
-def _put_solution(base, window, star, number, weight):
-    """The solution of the whole element whose first entry has this number comes or goes."""
-    row = add_row(base, load(base, star + SOLUTIONS))
-    if row == 0:
-        return False
-    entry = entry_of(base, window, number)
-    put_stamps(base, window, row, weight, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
-    store(base, row + COLUMNS + load(base, star + SUBJECT_COLUMN), load(base, entry))
-    for place in range(load(base, star + PATTERNS)):
-        column = load(base, star + FIRST_PATTERN + place * PATTERN_WORDS + OBJECT_COLUMN)
-        if column >= 0:
-            store(base, row + COLUMNS + column, load(base, entry_of(base, window, number + place) + 2))
+    for number in range(load(base, star + ROWS_LEFT), load(base, star + ROWS_COME)):
+        copy(base, _row_of(base, star, number), ring + (number & (2 * room - 1)) * words, words)
+    give(base, load(base, star + RING), room * words)
+    store(base, star + RING, ring)
+    store(base, star + ROOM, 2 * room)
     return True
 
 
 @kernel
-def _take_apart(base, window, star, number):
-    """Take back the solution of a whole element, and let its triples enter one by one."""
-    first = entry_of(base, window, number)
-    store(base, first + ENTRY_FLAGS, 0)
-    if not _put_solution(base, window, star, number, -1):
+def _triple_of(base, star, row, pattern):
+    """Write a triple of a row: its place."""
+    triple = star + TRIPLE
+    store(base, triple, load(base, row))
+    store(base, triple + 1, load(base, star + FIRST_PATTERN + pattern * PATTERN_WORDS))
+    store(base, triple + 2, load(base, row + OBJECTS + pattern))
+    return triple
+
+
+@kernel
+def _put_solution(base, window, star, row, weight):
+    """The solution of a whole element comes or goes."""
+    made = add_row(base, load(base, star + SOLUTIONS))
+    if made == 0:
         return False
+    put_stamps(base, window, made, weight, load(base, row + ROW_TIME), load(base, row + ROW_NUMBER))
+    store(base, made + COLUMNS + load(base, star + SUBJECT_COLUMN), load(base, row))
+    pattern = star + FIRST_PATTERN + OBJECT_COLUMN
     for place in range(load(base, star + PATTERNS)):
-        entry = entry_of(base, window, number + place)
-        mark = mark_of(hash_of(base, entry, 3), number + place)
-        time, element = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
-        if not add_mark(base, load(base, window + FINDER), mark):
+        column = load(base, pattern)
+        if column >= 0:
+            store(base, made + COLUMNS + column, load(base, row + OBJECTS + place))
+        pattern += PATTERN_WORDS
+    return True
+
+
+# --- coming and going -----------------------------------------------------------------------------------------------
+
+
+@kernel
+def _leave(base, window, star, first_in):
+    """Let all leave that was before a time."""
+    while load(base, star + ROWS_LEFT) < load(base, star + ROWS_ENTERED):
+        number = load(base, star + ROWS_LEFT)
+        row = _row_of(base, star, number)
+        if load(base, row + ROW_TIME) >= first_in:
+            break
+        store(base, star + ROWS_LEFT, number + 1)
+        if not _leave_row(base, window, star, row, number):
             return False
-        if not put_change(base, window, entry, 1, time, element):
+    while load(base, window + LEFT) < load(base, window + ENTERED):
+        entry = entry_of(base, window, load(base, window + LEFT))
+        if load(base, entry + ENTRY_TIME) >= first_in:
+            break
+        _forget_triples(base, star, entry, 1)
+        if not leave_entry(base, window):
+            return False
+    return True
+
+
+@kernel
+def _leave_row(base, window, star, row, number):
+    """Let a whole element leave, or what is left of one that was taken apart."""
+    flags = load(base, row + ROW_FLAGS)
+    if flags & APART == 0:
+        remove(base, load(base, star + SUBJECTS), find(base, load(base, star + SUBJECTS), row))
+        return _put_solution(base, window, star, row, -1)
+    patterns = load(base, star + PATTERNS)
+    for pattern in range(patterns):
+        if flags >> (_RENEWED + pattern) & 1 == 0:
+            triple = _triple_of(base, star, row, pattern)
+            remove_mark(base, load(base, star + APART_FINDER), mark_of(hash_of(base, triple, 3), number))
+            if not _put_triple(base, window, triple, row, -1):
+                return False
+    _forget_triples(base, star, row, patterns)
+    return True
+
+
+@kernel
+def _forget_triples(base, star, subject, count):
+    """So many triples about a subject that is at a place have left."""
+    found = find(base, load(base, star + SUBJECTS), subject)
+    store(base, found, load(base, found) + count)
+    if load(base, found) == 0:
+        remove(base, load(base, star + SUBJECTS), found)
+
+
+@kernel
+def _enter_rows(base, window, star, first_in, last_in):
+    """Let whole elements enter."""
+    while load(base, star + ROWS_ENTERED) < load(base, star + ROWS_COME):
+        number = load(base, star + ROWS_ENTERED)
+        row = _row_of(base, star, number)
+        time = load(base, row + ROW_TIME)
+        if time > last_in:
+            break
+        store(base, star + ROWS_ENTERED, number + 1)
+        if time < first_in:  # it came and went between two boundaries
+            store(base, star + ROWS_LEFT, number + 1)
+        elif not _enter_row(base, window, star, row, number):
+            return False
+    return True
+
+
+@kernel
+def _enter_row(base, window, star, row, number):
+    found = put(base, load(base, star + SUBJECTS), row)
+    if found == 0:
+        return False
+    if load(base, found) == 0 and load(base, star + GIVEN_UP) == 0:
+        store(base, found, number + 1)
+        store(base, star + WHOLE_ONES, load(base, star + WHOLE_ONES) + 1)
+        return _put_solution(base, window, star, row, 1)
+    store(base, star + OTHERS, load(base, star + OTHERS) + 1)
+    if load(base, found) > 0 and not _take_apart(base, window, star, found):
+        return False
+    patterns = load(base, star + PATTERNS)
+    store(base, found, load(base, found) - patterns)
+    store(base, row + ROW_FLAGS, APART)
+    for pattern in range(patterns):
+        triple = _triple_of(base, star, row, pattern)
+        mixed = hash_of(base, triple, 3)
+        was = _renew_apart(base, window, star, triple, mixed)
+        if was == _NEW:
+            was = _renew_entry(base, window, triple, mixed)
+        if was == _NO_ROOM or not add_mark(base, load(base, star + APART_FINDER), mark_of(mixed, number)):
+            return False
+        if (was == _NEW or load(base, window + FLAGS) & FRESH) and not _put_triple(base, window, triple, row, 1):
+            return False
+    return True
+
+
+@kernel
+def _enter_others(base, window, star, first_in, last_in):
+    """Let the triples of other elements enter."""
+    while load(base, window + ENTERED) < load(base, window + COME):
+        entered = load(base, window + ENTERED)
+        entry = entry_of(base, window, entered)
+        time = load(base, entry + ENTRY_TIME)
+        if time > last_in:
+            break
+        if time < first_in:
+            store(base, window + ENTERED, entered + 1)
+            store(base, window + LEFT, entered + 1)
+        elif not _enter_other(base, window, star, entry):
+            return False
+    return True
+
+
+@kernel
+def _enter_other(base, window, star, entry):
+    """Let the next triple of another element enter, which is in the ring of the window."""
+    found = put(base, load(base, star + SUBJECTS), entry)
+    if found == 0 or (load(base, found) > 0 and not _take_apart(base, window, star, found)):
+        return False
+    store(base, found, load(base, found) - 1)
+    mixed = hash_of(base, entry, 3)
+    was = _renew_apart(base, window, star, entry, mixed)
+    if was == _NEW:
+        return enter_entry(base, window, entry)
+    entered = load(base, window + ENTERED)
+    store(base, window + ENTERED, entered + 1)
+    if was == _NO_ROOM or not add_mark(base, load(base, window + FINDER), mark_of(mixed, entered)):
+        return False
+    if load(base, window + FLAGS) & FRESH == 0:
+        return True
+    return put_change(base, window, entry, 1, load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER))
+
+
+@kernel
+def _renew_apart(base, window, star, triple, mixed):
+    """A triple enters again that an element which was taken apart has brought: whether it is so, or _NO_ROOM.
+
+    It is then no longer that of the element, and if times matter its change is taken back.
+    """
+    finder, pattern = load(base, star + APART_FINDER), _pattern_with(base, star, load(base, triple + 1))
+    if load(base, finder + FOUND) == 0 or pattern < 0:
+        return _NEW
+    mark = mark_of(mixed, 0)
+    slot = seek(base, finder, mark, 0)
+    while slot != 0:
+        number = number_of(load(base, slot))
+        row = _row_of(base, star, number)
+        if load(base, row) == load(base, triple) and load(base, row + OBJECTS + pattern) == load(base, triple + 2):
+            flags = load(base, row + ROW_FLAGS)
+            store(base, row + ROW_FLAGS, flags | 1 << (_RENEWED + pattern))
+            remove_mark(base, finder, load(base, slot))
+            if load(base, window + FLAGS) & FRESH and not _put_triple(base, window, triple, row, -1):
+                return _NO_ROOM
+            return _THERE
+        slot = seek(base, finder, mark, slot)
+    return _NEW
+
+
+@kernel
+def _renew_entry(base, window, triple, mixed):
+    """The same of a triple that is in the ring of the window."""
+    slot = find_triple(base, window, triple, mark_of(mixed, 0))
+    if slot == 0:
+        return _NEW
+    before = entry_of(base, window, number_of(load(base, slot)))
+    store(base, before + ENTRY_FLAGS, load(base, before + ENTRY_FLAGS) | RENEWED)
+    remove_mark(base, load(base, window + FINDER), load(base, slot))
+    if load(base, window + FLAGS) & FRESH:
+        time, number = load(base, before + ENTRY_TIME), load(base, before + ENTRY_NUMBER)
+        if not put_change(base, window, triple, -1, time, number):
+            return _NO_ROOM
+    return _THERE
+
+
+@kernel
+def _put_triple(base, window, triple, row, weight):
+    return put_change(base, window, triple, weight, load(base, row + ROW_TIME), load(base, row + ROW_NUMBER))
+
+
+# --- taking apart ---------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _take_apart(base, window, star, found):
+    """Take back the solution of the whole element about a subject, and let its triples be in the window like others."""
+    number, patterns = load(base, found) - 1, load(base, star + PATTERNS)
+    row = _row_of(base, star, number)
+    store(base, found, -patterns)
+    store(base, row + ROW_FLAGS, APART)
+    if not _put_solution(base, window, star, row, -1):
+        return False
+    for pattern in range(patterns):
+        triple = _triple_of(base, star, row, pattern)
+        if not add_mark(base, load(base, star + APART_FINDER), mark_of(hash_of(base, triple, 3), number)):
+            return False
+        if not _put_triple(base, window, triple, row, 1):
             return False
     return True
 
 
 @kernel
 def _give_up(base, window, star):
-    for number in range(load(base, window + LEFT), load(base, window + ENTERED)):
-        if load(base, entry_of(base, window, number) + ENTRY_FLAGS) & WHOLE:
-            if not _take_apart(base, window, star, number):
+    """From now on no element is whole; those that are, are taken apart."""
+    store(base, star + GIVEN_UP, 1)
+    for number in range(load(base, star + ROWS_LEFT), load(base, star + ROWS_ENTERED)):
+        row = _row_of(base, star, number)
+        if load(base, row + ROW_FLAGS) & APART == 0:
+            if not _take_apart(base, window, star, find(base, load(base, star + SUBJECTS), row)):
                 return False
-    drop_table(base, load(base, star + SUBJECTS))
-    store(base, window + STAR, 0)
     return True
+
+
+@kernel
+def _drop(base, window, star):
+    """Nothing is left of a star that was given up."""
+    drop_table(base, load(base, star + SUBJECTS))
+    drop_finder(base, load(base, star + APART_FINDER))
+    give(base, load(base, star + RING), load(base, star + ROOM) * _row_words(base, star))
+    store(base, window + STAR, 0)

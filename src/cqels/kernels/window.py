@@ -212,7 +212,7 @@ def enter_entry(base, window, entry):
     if flags & EVENTS:
         return _put_entry(base, window, entry, 1)
     mark = mark_of(hash_of(base, entry, 3), entered)
-    slot = _find(base, window, entry, mark)
+    slot = find_triple(base, window, entry, mark)
     if slot == 0:
         return add_mark(base, load(base, window + FINDER), mark) and _put_entry(base, window, entry, 1)
     before = entry_of(base, window, number_of(load(base, slot)))
@@ -224,7 +224,7 @@ def enter_entry(base, window, entry):
 
 
 @kernel
-def _find(base, window, triple, mark):
+def find_triple(base, window, triple, mark):
     """The slot of the newest entry of a triple, or 0."""
     finder = load(base, window + FINDER)
     slot = seek(base, finder, mark, 0)
