@@ -55,6 +55,7 @@ from cqels.kernels.buffers import (
     expect_row,
     probe,
     row_of,
+    swap,
 )
 from cqels.kernels.index import (
     COUNT,
@@ -215,18 +216,41 @@ def step_join(base, join):
         if queue == 0:
             continue
         buffer, apply = load(base, own + BUFFER), load(base, own + APPLY) != 0
-        for number in range(load(base, queue + QUEUED)):
+        number, count = 0, load(base, queue + QUEUED)
+        while number < count:
             row = row_at(base, queue, number)
             if apply:
                 expect_row(base, buffer, row)  # it goes in there when it has probed the others
-            if not _probe_others(base, join, origin, row) or (apply and change(base, buffer, row) == -2):
+            twin = row_at(base, queue, number + 1)
+            if number + 1 < count and _is_update(base, join, own, row, twin):
+                if not _probe_others(base, join, origin, row, twin) or (apply and not swap(base, buffer, row, twin)):
+                    return False
+                number += 2
+                continue
+            if not _probe_others(base, join, origin, row, 0) or (apply and change(base, buffer, row) == -2):
                 return False
+            number += 1
     return True
 
 
 @kernel
-def _probe_others(base, join, origin, row):
-    """Depth first over the other inputs."""
+def _is_update(base, join, own, row, twin):
+    """Whether two changes are one of a row that matches the same as before, as when the value of a group changes."""
+    if load(base, row + WEIGHT) != -1 or load(base, twin + WEIGHT) != 1:
+        return False
+    if load(base, join + INPUTS) != 2 or load(base, join + TIMING) != 0:
+        return False
+    place = load(base, own + JOINED_AT)
+    for _ in range(load(base, own + JOINED)):
+        if load(base, row + load(base, place)) != load(base, twin + load(base, place)):
+            return False
+        place += 3
+    return True
+
+
+@kernel
+def _probe_others(base, join, origin, row, twin):
+    """Depth first over the other inputs; of two inputs, for a second row too that matches the same, if it is not 0."""
     inputs, out, target = load(base, join + INPUTS), load(base, join + OUT), load(base, join + ROW)
     own, timing = load(base, join + INPUT + origin), load(base, join + TIMING)
     bound = _merge(base, own, row, target, 0)
@@ -275,6 +299,8 @@ def _probe_others(base, join, origin, row):
             put_stamps(base, result, frame, match)
             for word in range(COLUMNS, load(base, out + WIDTH)):
                 store(base, result + word, load(base, target + word))
+            if twin != 0 and not _put_twin(base, out, own, target, twin, match):
+                return False
             continue
         above = frame
         frame += FRAME_WORDS
@@ -286,6 +312,23 @@ def _probe_others(base, join, origin, row):
         store(base, frame + PATH, load(base, above + PATH))
         if not _choose(base, join, frame, depth, load(base, own + FIXED)):
             return False
+    return True
+
+
+@kernel
+def _put_twin(base, out, own, target, twin, match):
+    """The result that was just put together, with what a second row of the same input has in its other columns."""
+    result = add_row(base, out)
+    if result == 0:
+        return False
+    store(base, result + WEIGHT, load(base, twin + WEIGHT) * load(base, match + WEIGHT))
+    put_stamps(base, result, twin, match)
+    for word in range(COLUMNS, load(base, out + WIDTH)):
+        store(base, result + word, load(base, target + word))
+    place = load(base, own + PLAIN_AT)
+    for _ in range(load(base, own + PLAIN)):
+        store(base, result + load(base, place + 1), load(base, twin + load(base, place)))
+        place += 2
     return True
 
 
@@ -432,7 +475,7 @@ def tell_joined(base, operator, now):
         if load(base, other + ROWS) < load(base, buffer + ROWS):
             origin, buffer = number, other
     for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
-        if not _probe_others(base, operator, origin, row_of(base, buffer, position)):
+        if not _probe_others(base, operator, origin, row_of(base, buffer, position), 0):
             return said(False)
     return said(True)
 
