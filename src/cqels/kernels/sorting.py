@@ -16,6 +16,7 @@ gives (lore.py): the key, bytes that put the exact values in order, and the text
     1      table of lore: id to key, key, place and bytes of the exact order, place and bytes of the text
     2      id that Python is asked to tell about
     16 …   digits; two texts; the ends of texts of integers and decimals
+    256 …  the last sort keys of decimals that were computed: id, key, key, where its hash says
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from cqels.model.ids import Tag
 DICTIONARY, LORE, ASKED = range(3)
 DIGITS, DIGIT_WORDS = 16, 96
 TEXT_ONE, TEXT_TWO, ENDS = 112, 144, 176
-TERMS_WORDS = 256
+LAST_KEYS, MOST_KEYS = 256, 256
+TERMS_WORDS = LAST_KEYS + 3 * MOST_KEYS
 LORE_WORDS = 6
 LORE_LIMIT = 4096
 """Terms told about that are remembered from one step to the next; it is only a cache."""
@@ -73,6 +75,7 @@ _LOW = 0xFFFF_FFFF
 REST_BITS = 58
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _SPARE = 64 - ids.VALUE_BITS
+_MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 
 
 @kernel
@@ -428,7 +431,15 @@ def sort_key(base, terms, id, target):
     store(base, target + 2, id)
     tag, bits, scale = register_of(base, terms, id)
     first, second = 0, 0
-    if tag in (INTEGER, DECIMAL):
+    if tag == DECIMAL and id < 0:  # prices and readings come again and again
+        known = terms + LAST_KEYS + 3 * ((id * _MIX >> 32) & (MOST_KEYS - 1))
+        if load(base, known) != id:
+            first, second = _exact_words(base, terms, CLASS_NUMBER, bits, scale)
+            store(base, known, id)
+            store(base, known + 1, first)
+            store(base, known + 2, second)
+        first, second = load(base, known + 1), load(base, known + 2)
+    elif tag in (INTEGER, DECIMAL):
         first, second = _exact_words(base, terms, CLASS_NUMBER, bits, scale)
     elif tag in (DOUBLE, FLOAT):
         first, second = _value_words(CLASS_NUMBER, in_order(bits), 0, 0)
@@ -460,8 +471,12 @@ def sort_key(base, terms, id, target):
 def forget_lore(base, terms):
     """Drop all that Python told, if it is much."""
     table = load(base, terms + LORE)
-    if load(base, table + TABLE_COUNT) <= LORE_LIMIT:
-        return DONE
+    if load(base, table + TABLE_COUNT) > LORE_LIMIT:
+        _forget(base, table)
+
+
+@kernel
+def _forget(base, table):
     slot = 0
     while slot < load(base, table + TABLE_ROOM):
         lore = slot_at(base, table, slot)
@@ -471,4 +486,3 @@ def forget_lore(base, terms):
         give(base, load(base, lore + 2), (load(base, lore + 3) + 7) // 8 + 1)
         give(base, load(base, lore + 4), (load(base, lore + 5) + 7) // 8 + 1)
         remove(base, table, lore)
-    return DONE
