@@ -49,7 +49,7 @@ class Watched(Incremental):
         for query in self.engine.queries:
             pipeline = query.running.pipeline.place
             operators, place = int(words[pipeline + machine.OPERATORS]), int(words[pipeline + machine.OPERATORS_AT])
-            for kind, at in words[place : place + 2 * operators].reshape(-1, 2):
+            for kind, at, _ in words[place : place + 3 * operators].reshape(-1, 3):
                 if kind == machine.ORDERED and words[at + topk.NEAR]:
                     yield "cut" if words[at + topk.EDGE] != ALWAYS else "none"
                     yield "asked" if words[at + topk.NEXT_EDGE] else "not asked"

@@ -42,6 +42,8 @@ class Compiler(Windows):
     """The parts that other pipelines compute, by their numbers, and the queues of their logs."""
     steps: set[int] = field(default_factory=set)
     """The kinds of steps that the machine takes for the pipeline, once it is made."""
+    _idle: dict[int, int] = field(default_factory=dict)
+    """Number of an operator, counted from 0, to how many from it on have nothing to do while it has nothing to read."""
     _hidden: int = 0
     _alone: set[int] = field(default_factory=set)
     """Queues of graphs that triple patterns alone read."""
@@ -75,9 +77,12 @@ class Compiler(Windows):
             case algebra.Triples() if active is None:
                 return self._static(algebra.Static(plan, ()))
             case algebra.Triples() | algebra.Join():
+                first = len(self.operators)
                 stage = self.joined(list(self._leaves(plan, active)))
-                if isinstance(plan, algebra.Triples) and active in self._alone:
-                    stage = self.starred(plan, active, stage)
+                if isinstance(plan, algebra.Triples):
+                    self._idle[first] = len(self.operators) - first  # patterns of one graph, and their join
+                    if active in self._alone:
+                        stage = self.starred(plan, active, stage)
                 return stage
             case algebra.Stream():
                 return self._stream(plan)
@@ -367,7 +372,8 @@ class Compiler(Windows):
         self.remember_dear()
         results = self.taken(make_queue(self.arena.base, len(columns) + logged))
         words: list[int] = [0] * machine.PIPELINE_WORDS
-        words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(self.operators), self._pairs(self.operators)
+        operators = [(*each, self._idle.get(number, 1)) for number, each in enumerate(self.operators)]
+        words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(operators), self._pairs(operators)
         words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
         words[machine.SLIDES] = len(self.slides)
         words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])

@@ -5,7 +5,8 @@ reads from, and what becomes of the result.  One call of `run` works off many el
 an operator needs an answer from Python, and goes on at the same place.
 
     word   of a pipeline
-    0      operators, 1 place of pairs (kind, place)
+    0      operators, 1 place of triples (kind, place, of a MATCH how many operators from it on have nothing to do while
+           the queue that it reads is empty)
     2      windows, 3 place of triples (stream, window, number of its slide or -1)
     4      slides, 5 place of pairs (slide, last boundary closed)
     6      queues, 7 place of them: emptied after each tick
@@ -93,6 +94,7 @@ ELEMENTS, ELEMENTS_AT, TRIPLES_AT, START = range(4)
 BLOCK_WORDS = 4
 HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
+OPERATOR_WORDS = 3
 WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
 READ_WORDS = 3
 FEW = 6
@@ -300,18 +302,20 @@ def _tick(base, pipeline, steps):
         at = 1
     operators = load(base, pipeline + OPERATORS)
     while at <= operators:
-        operator = load(base, pipeline + OPERATORS_AT) + 2 * (at - 1)
+        operator = load(base, pipeline + OPERATORS_AT) + OPERATOR_WORDS * (at - 1)
         kind, place = load(base, operator), load(base, operator + 1)
-        if kind != MATCH or load(base, load(base, place) + COUNT) != 0:
-            status = call(load(steps, kind), base, place, now)
-            if status == AGAIN:  # the operators from the source on run once more, over all rows
-                at = load(base, pipeline + SOURCE)
-                operator = load(base, pipeline + OPERATORS_AT) + 2 * (at - 1)
-                telling = TELL_JOINED if load(base, operator) == JOIN else TELL_GROUPS
-                status = call(load(steps, telling), base, load(base, operator + 1), now)
-            if status != DONE:
-                store(base, pipeline + AT, at)
-                return status
+        if kind == MATCH and load(base, load(base, place) + COUNT) == 0:
+            at += load(base, operator + 2)
+            continue
+        status = call(load(steps, kind), base, place, now)
+        if status == AGAIN:  # the operators from the source on run once more, over all rows
+            at = load(base, pipeline + SOURCE)
+            operator = load(base, pipeline + OPERATORS_AT) + OPERATOR_WORDS * (at - 1)
+            telling = TELL_JOINED if load(base, operator) == JOIN else TELL_GROUPS
+            status = call(load(steps, telling), base, load(base, operator + 1), now)
+        if status != DONE:
+            store(base, pipeline + AT, at)
+            return status
         at += 1
     status = _send(base, pipeline, steps)
     if status != DONE:
