@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -264,9 +265,10 @@ def test_groups(pool: tuple[Term, ...], random, keyed: bool, fresh: int) -> None
     pairs = pairs[: random.randrange(1, len(pairs) + 1)]
     keys = [0] if keyed else []
     queues = int(make_queue(world.arena.base, 3)), int(make_queue(world.arena.base, len(keys) + len(pairs)))
-    operator = make_grouping(world.dictionary, world.terms, queues, keys, [fold for fold, _ in pairs], fresh=fresh)
     ids = [encode(term, world.dictionary) for term in random.sample(pool, min(len(pool), random.randrange(1, 9)))]
     ids += [0] if random.random() < 0.2 else []
+    folds = [replace(fold, bound=0 not in ids and fold.column == 1) for fold, _ in pairs]
+    operator = make_grouping(world.dictionary, world.terms, queues, keys, folds, fresh=fresh)
     rooms = [encode(typed(str(n), "integer"), world.dictionary) for n in range(2)] + [0]
     inside: Counter[Row] = Counter()
     sent: Counter[tuple[object, ...]] = Counter()

@@ -337,19 +337,21 @@ class Compiler(Windows):
             elif node.argument is not None:
                 source = self.computed_column(source, f"_:.of {name}", node.argument, active)
                 column = len(source.columns) - 1
-            folds.append(Fold(node.name, column, node.distinct, node.separator, whole if column is None else ()))
+            columns = whole if column is None else ()
+            always = column is not None and source.columns[column] not in source.nullable
+            folds.append(Fold(node.name, column, node.distinct, node.separator, columns, always))
         out = self.queue(len(plan.keys) + len(folds))
         keys = [source.columns.index(key) for key in plan.keys]
         fresh = 0 if not self.fresh else SPANS if self.spans else NEWEST
         place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
         self.add(machine.GROUP, place)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
-        always = {name for name, node in plan.aggregates if node.name == "COUNT"}
-        always |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
+        given = {name for name, node in plan.aggregates if node.name == "COUNT"}
+        given |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
         if plan.keys:  # a group that has a key has a row
             bound = {Var(name) for name in source.columns if name not in source.nullable}
-            always |= {name for name, node in plan.aggregates if node.name == "SAMPLE" and node.argument in bound}
-        return Stage(out, names, frozenset(names) - always)
+            given |= {name for name, node in plan.aggregates if node.name == "SAMPLE" and node.argument in bound}
+        return Stage(out, names, frozenset(names) - given)
 
     # ------------------------------------------------------------ the whole
 

@@ -81,6 +81,8 @@ class Fold:
     distinct: bool = False
     separator: str = " "
     columns: tuple[int, ...] = ()
+    bound: bool = False
+    """The column is never unbound."""
 
 
 def make_grouping(
@@ -101,7 +103,8 @@ def make_grouping(
     operator = arena.take(g.KEY_COLUMNS + len(keys) + g.AGGREGATE_WORDS * len(folds))
     words[operator + g.INPUT], words[operator + g.OUTPUT] = queues
     words[operator + g.TERMS] = terms
-    words[operator + g.FRESH] = fresh
+    stamped = [number for number, fold in enumerate(folds) if fold.bound and fold.name in ("SAMPLE", "GROUP_CONCAT")]
+    words[operator + g.FRESH] = g.SAMPLED if fresh == g.NEWEST and stamped else fresh
     words[operator + g.KEYS], words[operator + g.AGGREGATES] = len(keys), len(folds)
     words[operator + g.TABLE] = make_table(arena.base, len(keys), 1)
     words[operator + g.REQUEST_ROOM] = 8
@@ -116,6 +119,8 @@ def make_grouping(
     make_sum(arena.base, pair, int(words[operator + g.ID_SHAPE]))
     words[operator + g.KEY_COLUMNS : operator + g.KEY_COLUMNS + len(keys)] = keys
     _place_folds(dictionary, terms, operator, folds)
+    if stamped:  # it has every row, by its stamps
+        words[operator + g.SAMPLED_AT] = words[int(g.aggregate_at(arena.base, operator, stamped[0])) + g.STATE]
     if not keys:  # the group of everything is there before anything is
         key = int(words[operator + g.SCRATCH])
         group = int(g.make_group(arena.base, operator, key))
@@ -130,7 +135,7 @@ def _place_folds(dictionary: ArenaDictionary, terms: int, operator: int, folds: 
     words = arena.words
     offset = g.GROUP_KEYS + int(words[operator + g.KEYS]) + 2 * len(folds)
     fresh = int(words[operator + g.FRESH])
-    offset += (0, g.STAMP_TREE_WORDS, g.STAMP_TREE_WORDS + g.TIME_TREE_WORDS)[fresh]
+    offset += {g.NEWEST: g.STAMP_TREE_WORDS, g.SPANS: g.STAMP_TREE_WORDS + g.TIME_TREE_WORDS}.get(fresh, 0)
     states: dict[tuple[int, int | None, bool, tuple[int, ...]], tuple[int, int]] = {}
     shapes = {
         g.MIN: make_shape(arena, [TERM_TEXT], terms, roomy=True),

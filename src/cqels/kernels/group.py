@@ -15,6 +15,7 @@ What was asked for is told, and the step goes on where it stopped.  `folds.run_g
     0, 1    queues it reads and writes                        0       what it computes
     2       terms (sorting.py)                                1       column of its argument
     3       NEWEST, SPANS: times of the group that rows carry 2       aggregate whose state it reads, maybe itself
+            SAMPLED: the newest, as an aggregate knows it
     4, 5    keys, aggregates                                  3       state, from the first word of a group
     6       table: key to place of group                      4       shape of its tree
     7       phase of the step: rows, values, sending          5       DISTINCT: table of (group, id) to count, or 0
@@ -26,6 +27,7 @@ What was asked for is told, and the step goes on where it stopped.  `folds.run_g
     19      shape that puts terms in order, not their texts   1       next group touched; -1: the last; 0: not touched
     20      words for keys; 32 before, for a result           2       1 if a row was sent and not taken back
     21      a sum, for the mean of two numbers                3–5     its times
+    22      SAMPLED: state of that aggregate
     24 …    columns of the keys, then the aggregates          6 …     keys; values sent; values to send; the trees of
                                                                       newest and of oldest that there are; states
 
@@ -78,7 +80,7 @@ from cqels.model import ids
 
 INPUT, OUTPUT, TERMS, FRESH, KEYS, AGGREGATES, TABLE, PHASE, ROW, RESUME, TOUCHED, LAST = range(12)
 REQUESTS, REQUEST_ROOM, REQUEST_PLACE, GROUP_WORDS, STAMP_SHAPE, TIME_SHAPE, ID_SHAPE, TERM_SHAPE = range(12, 20)
-SCRATCH, PAIR, KEY_COLUMNS = 20, 21, 24
+SCRATCH, PAIR, SAMPLED_AT, KEY_COLUMNS = 20, 21, 22, 24
 
 KIND, COLUMN, OWNER, STATE, SHAPE, DISTINCT, EXTRA, EXTRA_PLACE = range(8)
 AGGREGATE_WORDS = 8
@@ -89,7 +91,7 @@ STAMP_TREE_WORDS, TIME_TREE_WORDS = tree_words(2), tree_words(1)
 TREE_BAD, TREE_ODD = tree_words(3), tree_words(3) + 1
 TREE_STATE_WORDS = tree_words(3) + 2
 
-NEWEST, SPANS = 1, 2
+NEWEST, SPANS, SAMPLED = 1, 2, 3
 WANTED = 2
 REQUEST_WORDS = 5
 NUMBER_WANTED, SUM_WANTED, HALF_WANTED, TEXT_WANTED = 1, 2, 3, 4
@@ -128,7 +130,7 @@ def make_group(base, operator, key):
         return 0
     copy(base, key, group + GROUP_KEYS, load(base, operator + KEYS))
     fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
-    if fresh != 0:
+    if fresh in (NEWEST, SPANS):
         make_tree(base, trees, load(base, operator + STAMP_SHAPE))
     if fresh == SPANS:
         make_tree(base, trees + STAMP_TREE_WORDS, load(base, operator + TIME_SHAPE))
@@ -146,7 +148,7 @@ def make_group(base, operator, key):
 @kernel
 def _give_group(base, operator, group):
     fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
-    if fresh != 0:
+    if fresh in (NEWEST, SPANS):
         clear_tree(base, trees)
     if fresh == SPANS:
         clear_tree(base, trees + STAMP_TREE_WORDS)
@@ -302,7 +304,7 @@ def _take_rows(base, operator):
             store(base, group + GROUP_ROWS, load(base, group + GROUP_ROWS) + weight)
             touch(base, operator, group)
             fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
-            if fresh != 0 and change(base, trees, row + TIME, weight) != DONE:
+            if fresh in (NEWEST, SPANS) and change(base, trees, row + TIME, weight) != DONE:
                 return FULL
             if fresh == SPANS and change(base, trees + STAMP_TREE_WORDS, row + OLDEST, weight) != DONE:
                 return FULL
@@ -533,7 +535,8 @@ def _stamp(base, operator, group, target):
     store(base, target + 2, ALWAYS)
     fresh, trees = load(base, operator + FRESH), _trees_at(base, operator, group)
     if fresh != 0 and load(base, group + GROUP_ROWS) > 0:
-        copy(base, most(base, trees), target, 2)
+        known = group + load(base, operator + SAMPLED_AT) if fresh == SAMPLED else trees
+        copy(base, most(base, known), target, 2)
         if fresh == SPANS:
             store(base, target + 2, load(base, least(base, trees + STAMP_TREE_WORDS)))
 
