@@ -355,7 +355,9 @@ def _take_text(base, dictionary, words):
         return take_shared(base, words)
     place = load(base, dictionary + FREE_TEXT + words)
     if place != 0:
-        store(base, dictionary + FREE_TEXT + words, load(base, place))
+        following = load(base, place)
+        store(base, dictionary + FREE_TEXT + words, following)
+        fetch(base, following)  # it is far away, and will be the next
         return place
     left = load(base, dictionary + PIECE_LEFT)
     if left < words:
