@@ -25,14 +25,14 @@ from cqels.io import Element, Rejected, StreamDeclaration
 from cqels.io.lifting import Template, delimiter_of, lift_records
 from cqels.io.records import MARK, check_columns, csv_records
 from cqels.kernels.records import DONE, FULL, NO_ROOM, UNTIMED, read_records
-from cqels.kernels.text import LANES
+from cqels.kernels.text import MANY
 
 PIECE = 1 << 18
 """Bytes that are read at a time: not more than stay near."""
 BATCH = 1 << 21
 """Bytes whose records are a batch."""
-ROOM = 1 << 13
-"""Records that a batch has room for at first."""
+ROOM = 1 << 14
+"""Records that a batch has room for at first; memory that is not written to costs nothing."""
 PATIENCE = 100
 """How many more records than the plain ones may not be plain, before the next ones are read one by one."""
 PAUSE = 20_000
@@ -143,7 +143,7 @@ class _Text:
             count = len(rest)
         else:
             self._have_room(self._filled + 1)
-            most = min(len(self.data) - LANES - self._filled, self._left)
+            most = min(len(self.data) - MANY - self._filled, self._left)
             count = self._file.readinto(memoryview(self.data)[self._filled : self._filled + most])
             self._left -= count
         self._filled += count
@@ -151,8 +151,8 @@ class _Text:
 
     def _have_room(self, size: int) -> None:
         """Have a buffer of so many bytes at least; the kernel may look at a few more."""
-        if size + LANES > len(self.data):
-            larger = bytearray(max(size, 2 * len(self.data)) + LANES)
+        if size + MANY > len(self.data):
+            larger = bytearray(max(size, 2 * len(self.data)) + MANY)
             larger[: self._filled] = self.data[: self._filled]
             self.data = larger
             self.address = np.frombuffer(larger, np.uint8).ctypes.data
@@ -206,8 +206,8 @@ class _Lifting:
         text, layout, dictionary = self._text, self._layout, self._intake.terms.dictionary
         layout.encode(self._intake.terms)
         room, end = self._room, text.taken + BATCH
-        times, counts = np.empty(room, np.int64), np.empty(room, np.int64)
-        triples = np.empty(3 * layout.most * room, np.int64)
+        words = np.empty((3 + 3 * layout.most) * room, np.int64)
+        times, streams, counts, triples = np.split(words, (room, 2 * room, 3 * room))
         times_at, counts_at, triples_at = times.ctypes.data, counts.ctypes.data, triples.ctypes.data
         records = made = 0
         patience = PATIENCE
@@ -244,8 +244,8 @@ class _Lifting:
                 records, made = records + 1, made + len(element.triples)
         if records == room:
             self._room = 2 * room
-        streams = np.full(records, self._stream, np.int64)
-        return Batch(times[:records], streams, counts[:records], triples[: 3 * made]), patience >= 0
+        streams[:records] = self._stream
+        return Batch(times[:records], streams[:records], counts[:records], triples[: 3 * made]), patience >= 0
 
     def _next_time(self) -> int | None:
         """The time of the record that was taken apart last, if it has one."""

@@ -103,6 +103,8 @@ class Terms:
         given = (words.ctypes.data, count, numbers.ctypes.data, places.ctypes.data)
         place_texts(dictionary.arena.base, dictionary.place, *given)
         asked = np.flatnonzero(places[:, 1] < 0)
+        if not len(asked):
+            return Texts(places, (numbers,))
         made = [_inline_text(word) if word < 0 else dictionary.text(word) for word in words[asked].tolist()]
         joined = b"".join((*made, bytes(8)))
         lengths = np.fromiter(map(len, made), np.int64, len(made))
