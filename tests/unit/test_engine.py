@@ -379,6 +379,15 @@ def test_terms_that_only_free_memory_has_are_forgotten() -> None:
         assert engine.collect() > 4500
 
 
+def test_terms_of_elements_that_were_worked_off_are_forgotten() -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(f"PREFIX : <{EX}> SELECT (COUNT(*) AS ?n) WHERE {{ STREAM :obs [NOW] {{ ?s ?p ?o }} }}")
+        numbers = range(2000)
+        engine.push(OBS, [reading(f"a{number}", 31) for number in numbers], [number * 10**9 for number in numbers])
+        query.take()
+        assert engine.collect() > 1900
+
+
 def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cqels.engine.core._LEAST_RELEASE", 100)
     with cqels.Engine() as engine:

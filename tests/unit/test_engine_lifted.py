@@ -176,7 +176,9 @@ HEADERS = (*("a{0}b{0}c{0}at",) * 6, "\ufeffa{0}b{0}c{0}at", '"a"{0}"b"{0}c{0}at
     header=st.sampled_from(HEADERS),
     lines=st.lists(st.tuples(rows, ends, noise), max_size=25),
     ended=st.booleans(),
-    chunk=st.sampled_from([1, 60, 500, 1 << 20]),
+    piece=st.sampled_from([1, 60, 500, 1 << 20]),
+    batch=st.sampled_from([1, 500, 1 << 20]),
+    room=st.sampled_from([1, 3, 1000]),
     patience=st.sampled_from([0, 3, 100]),
 )
 def test_as_bytes_as_by_records(
@@ -185,7 +187,9 @@ def test_as_bytes_as_by_records(
     header: str,
     lines: list[tuple[tuple[str, ...], str, bytes | None]],
     ended: bool,
-    chunk: int,
+    piece: int,
+    batch: int,
+    room: int,
     patience: int,
 ) -> None:
     delimiter = template.delimiter or ","
@@ -195,10 +199,11 @@ def test_as_bytes_as_by_records(
             parts.append(extra.replace(b",", delimiter.encode()) + end.encode())
         parts.append((delimiter.join(row) + end).encode("utf-8", "surrogatepass"))
     data = b"".join(parts)
-    with TemporaryDirectory() as folder, patch("cqels.engine.reading.CHUNK", chunk):
+    sizes = {"PIECE": piece, "BATCH": batch, "ROOM": room, "PATIENCE": patience, "PAUSE": 5}
+    with TemporaryDirectory() as folder:
         path = Path(folder, "s.csv")
         path.write_bytes(data if ended else data.rstrip(b"\r\n"))
-        with patch.object(lifted, "PATIENCE", patience), patch.object(lifted, "PAUSE", 5):
+        with patch.multiple(lifted, **sizes):
             found, expected = both(path, template, terms)
     assert found == expected
 
@@ -252,7 +257,7 @@ def test_elements_of_several_records(tmp_path: Path, terms: Terms, element: str)
         for fault in faults:
             lines[fault] = "odd"
         path.write_text("a,b,c,at\n" + "\n".join(lines))
-        with patch("cqels.engine.reading.CHUNK", 200):
+        with patch.object(lifted, "PIECE", 200):
             found, expected = both(path, TRIP, terms, element=element)
         assert found == expected
 
@@ -271,6 +276,27 @@ def test_what_the_kernel_does_not_take() -> None:
     assert not taken(Template("no IRI", "at", None, TRIP.predicates))
     assert not taken(Template(TRIP.subject, "at", None, language))
     assert not taken(Template(TRIP.subject, "at", None, predicates(ObjectTemplate(column="a", language="?"))))
+
+
+@pytest.mark.parametrize("piece", [1, 50, 1 << 18])
+def test_lines_that_begin_in_some_bytes(tmp_path: Path, terms: Terms, piece: int) -> None:
+    path = tmp_path / "s.csv"
+    lines = [f"{number},{'v' * (number % 90)},c,{number}\n".encode() for number in range(200)]
+    path.write_bytes(b"a,b,c,at\n" + b"".join(lines).removesuffix(b"\n"))
+    declaration, begin = declare(S, path, template=path), len(b"a,b,c,at\n") + len(b"".join(lines[:20]))
+
+    def times(size: int) -> list[int]:
+        with patch.object(lifted, "PIECE", piece), path.open("rb") as file:
+            file.seek(begin)
+            given = (declaration, path, TRIP, file, 0, Intake(terms), pytest.fail)
+            found = list(lifted.lifted_batches(*given, header=list(NAMES), line=21, size=size))
+        return [time // 1_000_000 for batch in found for time in batch.times.tolist()]
+
+    assert times(0) == []
+    assert times(1) == [20]
+    assert times(len(b"".join(lines[20:60]))) == list(range(20, 60))
+    assert times(len(b"".join(lines[20:60])) + 1) == list(range(20, 61))
+    assert times(path.stat().st_size - begin) == times(1 << 40) == list(range(20, 200))
 
 
 def test_a_full_arena_is_told(tmp_path: Path) -> None:

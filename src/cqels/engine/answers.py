@@ -134,8 +134,8 @@ class Answers:
         """Whole results; an empty one is told for `snapshot`."""
         heads = rows[:, WEIGHT] == 0
         empty = heads & np.append(heads[1:], True)
-        kept = ~heads if self.query.emit == "rstream" else ~heads | empty
-        rows, empty = rows[kept], empty[kept]
+        kept = np.flatnonzero(~heads if self.query.emit == "rstream" else ~heads | empty)
+        rows, empty = rows.take(kept, axis=0), empty[kept]
         rows[empty, COLUMNS:] = 0
         none = np.zeros(len(rows), np.int64)
         return Sent(rows[:, TIME], rows[:, NUMBER], none, empty, columns_of(rows[:, COLUMNS:]))

@@ -1,13 +1,12 @@
 """Results as Arrow columns: typed where all values of a column have one type, or as the texts of terms.
 
 Solutions that the machine sent as words become columns without an object for each: what there is to make of a word is
-made once, and each row takes it.
+made once, and each row takes it.  The texts of most words are put together by kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +15,20 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 from cqels.engine.answers import Sent
 from cqels.engine.batch import Words
 from cqels.engine.running import Running
+from cqels.engine.terms import Column, Terms
 from cqels.io import Result
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.columns import join_rows, measure_texts
 from cqels.model.errors import CqelsError
-from cqels.model.ids import CODE_INTEGER, VALUE_BITS, inline_literal
 from cqels.model.moments import Moment
-from cqels.model.terms import XSD_INTEGER, Term
+from cqels.model.terms import Term
 from cqels.model.values import Number, value_of
 from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
     import pyarrow
 
-_OTHER_LITERALS = (CODE_INTEGER + 1 << VALUE_BITS) - (1 << 63)
-"""Negative words below are integers, from here on other literals."""
+_MOST = 2**31 - 1
+"""Bytes of texts that a column of Arrow has room for."""
 _PLUS, _MINUS = "+", "-"
 
 
@@ -42,7 +41,7 @@ def terms_of(running: Running) -> pyarrow.RecordBatch:
     arrow, query = _pyarrow(), running.query
     sent = running.take_solutions()
     if sent is not None:
-        columns = _columns(arrow, sent, lambda words: _texts(arrow, words, running.terms.dictionary))
+        columns = [_texts(arrow, column, running.terms) for column in sent.columns]
         bodies = dict(zip(query.variables, columns, strict=True))
     else:
         results = running.take()
@@ -59,7 +58,9 @@ def table_taken(running: Running) -> pyarrow.Table:
     sent = running.take_solutions()
     if sent is None:
         return table_of(running.query, running.take())
-    columns = _columns(arrow, sent, lambda words: typed(arrow, list(map(decode, words.tolist()))))
+    columns = [
+        typed(arrow, list(map(decode, words.tolist()))).take(arrow.array(numbers)) for words, numbers in sent.columns
+    ]
     return _table(arrow, sent, dict(zip(running.query.variables, columns, strict=True)))
 
 
@@ -85,11 +86,6 @@ def _pyarrow() -> Any:
 
 
 # ---------------------------------------------------------------- of words and of results
-
-
-def _columns(arrow: Any, sent: Sent, values: Callable[[Words], Any]) -> list[Any]:
-    """The columns of solutions; `values` are those of words that differ and are in order."""
-    return [values(words).take(arrow.array(codes)) for words, codes in sent.columns]
 
 
 def _heads(results: Sequence[Result]) -> Sent:
@@ -122,6 +118,8 @@ def _triples(result: Result) -> str | None:
 
 
 def _signs(arrow: Any, signs: Words) -> Any:
+    if not signs.any():
+        return arrow.nulls(len(signs), arrow.string())
     return arrow.array([_MINUS, None, _PLUS], arrow.string()).take(arrow.array(signs + 1))
 
 
@@ -129,26 +127,21 @@ def _strings(arrow: Any, terms: Sequence[Term | None]) -> Any:
     return arrow.array([None if term is None else str(term) for term in terms], arrow.string())
 
 
-@lru_cache(maxsize=1 << 16)
-def _inline_text(word: int) -> str:
-    return str(inline_literal(word))
-
-
-def _texts(arrow: Any, words: Words, dictionary: ArenaDictionary) -> Any:
-    """The N-Triples texts of words that differ and are in order; null for 0."""
-    integers, literals, unbound, named = np.split(words, np.searchsorted(words, (_OTHER_LITERALS, 0, 1)))
-    numbers = arrow.array(integers << 64 - VALUE_BITS >> 64 - VALUE_BITS).cast(arrow.string())
-    joined, lengths = dictionary.joined_texts(named)
-    ends = np.append(0, np.cumsum(lengths))
-    known = arrow.LargeStringArray.from_buffers(len(named), arrow.py_buffer(ends), arrow.py_buffer(joined))
-    return arrow.concat_arrays(
-        [
-            arrow.compute.binary_join_element_wise('"', numbers, f'"^^{XSD_INTEGER}', ""),
-            arrow.array(list(map(_inline_text, literals.tolist())), arrow.string()),
-            arrow.nulls(len(unbound), arrow.string()),
-            known.cast(arrow.string()),
-        ]
-    )
+def _texts(arrow: Any, column: Column, terms: Terms) -> Any:
+    """The N-Triples texts of the rows of a column; null where they are unbound."""
+    words, numbers = column
+    texts, rows = terms.placed(words), len(numbers)
+    ends = np.empty(rows + 2, np.int32)
+    where = (texts.places.ctypes.data, numbers.ctypes.data, rows)
+    size = measure_texts(*where, ends.ctypes.data)
+    if size > _MOST:
+        raise CqelsError("the texts of a column take more than 2 GB", hint="take results more often")
+    joined = np.empty(size + 8, np.uint8)
+    join_rows(*where, joined.ctypes.data)
+    unbound = np.flatnonzero(words == 0)
+    bound = arrow.py_buffer(np.packbits(numbers != unbound[0], bitorder="little")) if len(unbound) else None
+    buffers = arrow.py_buffer(ends[:-1]), arrow.py_buffer(joined[:size])
+    return arrow.StringArray.from_buffers(rows, *buffers, bound)
 
 
 # ---------------------------------------------------------------- columns with types

@@ -399,7 +399,7 @@ class Core:
         elements = batch.streams >= 0
         numbers: Words = np.cumsum(elements, dtype=np.int64) * STEP
         numbers += self.number - STEP * elements
-        there = frozenset(np.unique(batch.streams).tolist()) - {machine.HEARTBEAT}
+        there = _different(batch.streams) - {machine.HEARTBEAT}
         groups: dict[frozenset[int], list[Running]] = {}
         for each in pipelines:
             groups.setdefault(each.streams & there, []).append(each)
@@ -597,8 +597,9 @@ class Core:
     def collect(self) -> int:
         """Forget the terms that nothing refers to, in the arena or where elements wait: how many.
 
-        Whatever word of the arena could be the number of a term is taken for one, but for what large free blocks were
-        left with: nothing in use is ever forgotten, and what is kept in vain is bounded by the size of the arena.
+        Whatever word of the arena could be the number of a term is taken for one, but for the elements that came last
+        and what large free blocks were left with: nothing in use is ever forgotten, and what is kept in vain is bounded
+        by the size of the arena.
         """
         base, place, words = self.arena.base, self.dictionary.place, self.arena.words
         self.calls.forget()
@@ -611,7 +612,7 @@ class Core:
                     forget_lore(base, running.pipeline.terms)
         if not dictionary_kernels.clear_marks(base, place):
             raise MemoryError("the arena is full")
-        own = [
+        left_out = [
             (int(words[place + at]), int(words[place + size]) * scale)
             for at, size, scale in (
                 (dictionary_kernels.ENTRIES, dictionary_kernels.ENTRY_ROOM, dictionary_kernels.ENTRY_WORDS),
@@ -619,10 +620,11 @@ class Core:
                 (dictionary_kernels.MARKS, dictionary_kernels.MARK_WORDS, 1),
             )
         ]
+        left_out += [self.block, *self.arena.free_blocks(least=_LARGE)]  # the elements of the block are worked off
         at = FIRST
-        for start, size in [*sorted(own + self.arena.free_blocks(least=_LARGE)), (self.arena.used, 0)]:
+        for start, size in [*sorted(left_out), (self.arena.used, 0)]:
             dictionary_kernels.mark_column(base, place, at, max(start - at, 0), 1)
-            at = start + size
+            at = max(at, start + size)
         waiting = (words for held in self.holders for words in held())
         for outside in (*waiting, *(rows for running in self.running for rows in running.raw)):
             flat = np.ascontiguousarray(outside, np.int64).reshape(-1)
@@ -640,6 +642,12 @@ def sources_of(query: Query) -> list[Source]:
 
 def _reads(query: Query, iri: str) -> bool:
     return any(not isinstance(source.stream, NamedNode) or source.stream.value == iri for source in sources_of(query))
+
+
+def _different(streams: Words) -> frozenset[int]:
+    """The numbers that there are; mostly it is one."""
+    least, most = int(streams.min()), int(streams.max())
+    return frozenset({least} if least == most else np.unique(streams).tolist())
 
 
 def _event(time: int, kind: int) -> Batch:

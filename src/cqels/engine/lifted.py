@@ -1,4 +1,4 @@
-"""CSV files lifted by a template, a chunk of lines at a time; what is not plain is read by `cqels.io.lifting`.
+"""CSV files lifted by a template, many lines at a time; what is not plain is read by `cqels.io.lifting`.
 
 Both ways give the same elements, and only the second one rejects anything.  It reads single records that are not plain,
 long stretches of a file in which few are, and all of it if an element is not a record or the kernel does not take the
@@ -8,9 +8,12 @@ template (`layout_of`).
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
@@ -20,10 +23,16 @@ from cqels.engine.layout import Layout, layout_of
 from cqels.engine.runs import ELEMENTS
 from cqels.io import Element, Rejected, StreamDeclaration
 from cqels.io.lifting import Template, delimiter_of, lift_records
-from cqels.io.records import check_columns, csv_records
+from cqels.io.records import MARK, check_columns, csv_records
 from cqels.kernels.records import DONE, FULL, NO_ROOM, UNTIMED, read_records
-from cqels.kernels.text import LANES
+from cqels.kernels.text import MANY
 
+PIECE = 1 << 18
+"""Bytes that are read at a time: not more than stay near."""
+BATCH = 1 << 21
+"""Bytes whose records are a batch."""
+ROOM = 1 << 14
+"""Records that a batch has room for at first; memory that is not written to costs nothing."""
 PATIENCE = 100
 """How many more records than the plain ones may not be plain, before the next ones are read one by one."""
 PAUSE = 20_000
@@ -37,20 +46,23 @@ def lifted_batches(
     declaration: StreamDeclaration,
     path: Path,
     template: Template,
-    chunks: Iterator[bytes],
+    file: IO[bytes],
     stream: int,
     intake: Intake,
     reject: Callable[[Rejected], None],
     *,
     header: list[str] | None = None,
     line: int = 0,
+    size: int = sys.maxsize,
 ) -> Iterator[Batch]:
-    """The elements of a CSV file, given in chunks of whole lines: all of it, or those behind its first lines.
+    """The elements of a CSV file: all of it, or of so many bytes behind its first lines.
 
     Then the `header` and the number of these first lines are given too.
     """
-    text = _Text(chunks, line)
+    text = _Text(file, size, line)
     delimiter = delimiter_of(template, path)
+    if not header:
+        text.skip(MARK)
     names = header or next(csv.reader((line + "\n" for line in text.lines()), delimiter=delimiter, strict=True), [])
     check_columns(template.columns, names, str(path))
 
@@ -77,28 +89,73 @@ def lifted_batches(
 
 
 class _Text:
-    """The lines of a file that have not been taken: those of a chunk from a position on, and the chunks behind it."""
+    """The lines of a file, of those that begin in so many bytes, that have not been taken.
 
-    def __init__(self, chunks: Iterator[bytes], line: int) -> None:
-        self._chunks = chunks
-        self._become(b"")
+    They are read into one buffer: whole lines are there from `position` to `end`, and a part of the next behind them.
+    """
+
+    def __init__(self, file: IO[bytes], size: int, line: int) -> None:
+        self._file = cast(BufferedIOBase, file)
+        self._left = size
+        self._filled = 0
+        self._before = 0
+        self.data = bytearray()
+        self._have_room(PIECE)
+        self.position = self.end = 0
         self.line = line
         """How many lines have been taken."""
+
+    @property
+    def taken(self) -> int:
+        """How many bytes have been taken."""
+        return self._before + self.position
 
     def more(self) -> bool:
         """Whether a line is left."""
         if self.position == self.end:
-            data = next(self._chunks, b"")
-            end = b"\n" if data and not data.endswith(b"\n") else b""
-            self._become(data + end)
-        return self.end > 0
+            self._read()
+        return self.position < self.end
 
-    def _become(self, data: bytes) -> None:
-        self.data = data + bytes(LANES)
-        self.address = np.frombuffer(self.data, np.uint8).ctypes.data
-        self.end = len(data)
-        """Where the lines of the chunk end; the kernel may look at what is behind."""
-        self.position = 0
+    def skip(self, mark: bytes) -> None:
+        """Take what the next line begins with, if it is this."""
+        if self.more() and self.data.startswith(mark, self.position):
+            self.position += len(mark)
+
+    def _read(self) -> None:
+        """Read until a line ends; the last one may have no end."""
+        rest = self.data[self.end : self._filled]
+        self._before += self.end
+        self.data[: len(rest)] = rest
+        self._filled, self.position, self.end = len(rest), 0, 0
+        while self.end == 0 and (count := self._read_some()):
+            self.end = self.data.rfind(b"\n", self._filled - count, self._filled) + 1
+        if self.end == 0 and self._filled > 0:
+            self._have_room(self._filled + 1)
+            self.data[self._filled : self._filled + 1] = b"\n"
+            self.end = self._filled = self._filled + 1
+
+    def _read_some(self) -> int:
+        """Read more behind what is there: how many bytes."""
+        if self._left == 0:  # of the last line
+            rest = self._file.readline() if self._filled > 0 else b""
+            self._have_room(self._filled + len(rest))
+            self.data[self._filled : self._filled + len(rest)] = rest
+            count = len(rest)
+        else:
+            self._have_room(self._filled + 1)
+            most = min(len(self.data) - MANY - self._filled, self._left)
+            count = self._file.readinto(memoryview(self.data)[self._filled : self._filled + most])
+            self._left -= count
+        self._filled += count
+        return count
+
+    def _have_room(self, size: int) -> None:
+        """Have a buffer of so many bytes at least; the kernel may look at a few more."""
+        if size + MANY > len(self.data):
+            larger = bytearray(max(size, 2 * len(self.data)) + MANY)
+            larger[: self._filled] = self.data[: self._filled]
+            self.data = larger
+            self.address = np.frombuffer(larger, np.uint8).ctypes.data
 
     def lines(self) -> Iterator[str]:
         """Take lines one by one, without their ends."""
@@ -131,7 +188,7 @@ class _Times:
 
 
 class _Lifting:
-    """Lifts chunk after chunk."""
+    """Lifts batch after batch."""
 
     def __init__(self, layout: Layout, times: _Times, text: _Text, stream: int, intake: Intake) -> None:
         self._layout = layout
@@ -139,22 +196,23 @@ class _Lifting:
         self._text = text
         self._stream = stream
         self._intake = intake
+        self._room = ROOM
 
     def batch(self, elements: Callable[[int], Iterator[Element]]) -> tuple[Batch, bool]:
-        """The elements of a chunk, or of a part of it in which few are plain; whether enough of them are.
+        """The elements of the next lines, up to where few are plain; whether enough of them are.
 
         `elements` gives those of the next records, where these are not plain.
         """
         text, layout, dictionary = self._text, self._layout, self._intake.terms.dictionary
         layout.encode(self._intake.terms)
-        room = text.data.count(b"\n", text.position)
-        times, counts = np.empty(room, np.int64), np.empty(room, np.int64)
-        triples = np.empty(3 * layout.most * room, np.int64)
+        room, end = self._room, text.taken + BATCH
+        words = np.empty((3 + 3 * layout.most) * room, np.int64)
+        times, streams, counts, triples = np.split(words, (room, 2 * room, 3 * room))
         times_at, counts_at, triples_at = times.ctypes.data, counts.ctypes.data, triples.ctypes.data
         records = made = 0
         patience = PATIENCE
         told = _NOTHING
-        while text.position < text.end and patience >= 0:
+        while patience >= 0 and records < room and text.taken < end and text.more():
             layout.tell_time(*told)
             told = _NOTHING
             state, text.position, lines, more, found = read_records(
@@ -172,7 +230,7 @@ class _Lifting:
             text.line, records, made = text.line + lines, records + more, made + found
             patience += more
             if state in (DONE, NO_ROOM):
-                break
+                continue
             if state == FULL:
                 raise MemoryError("the arena is full")
             if state == UNTIMED and (time := self._next_time()) is not None:
@@ -184,11 +242,13 @@ class _Lifting:
                 times[records], counts[records] = element.time, len(element.triples)
                 triples[3 * made : 3 * made + len(one.triples)] = one.triples
                 records, made = records + 1, made + len(element.triples)
-        streams = np.full(records, self._stream, np.int64)
-        return Batch(times[:records], streams, counts[:records], triples[: 3 * made]), patience >= 0
+        if records == room:
+            self._room = 2 * room
+        streams[:records] = self._stream
+        return Batch(times[:records], streams[:records], counts[:records], triples[: 3 * made]), patience >= 0
 
     def _next_time(self) -> int | None:
         """The time of the record that was taken apart last, if it has one."""
         field = 2 * self._layout.time_field
         start, end = self._layout.fields[field : field + 2].tolist()
-        return self._times.of(self._text.data[start:end])
+        return self._times.of(bytes(self._text.data[start:end]))

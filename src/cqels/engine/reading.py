@@ -59,7 +59,7 @@ def file_batches(
     elif format == "csv":
         assert template is not None
         with open_bytes(path) as file, reading(path):
-            yield from lifted_batches(declaration, path, template, _chunks(file), stream, intake, reject)
+            yield from lifted_batches(declaration, path, template, file, stream, intake, reject)
     else:
         elements = read_file(declaration, path, template, reject)
         while some := list(islice(elements, ELEMENTS)):
@@ -111,9 +111,9 @@ def record_batches(
     names, behind = csv_header(file, delimiter_of(template, path))
     begin = max(start, behind)
     file.seek(begin)
-    chunks = _chunks(file, start=begin, size=end - begin)
+    lines, size = lines_before(begin), max(0, end - begin)
     yield from lifted_batches(
-        declaration, path, template, chunks, stream, intake, reject, header=names, line=lines_before(begin)
+        declaration, path, template, file, stream, intake, reject, header=names, line=lines, size=size
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from pyoxigraph import Literal
 
 from cqels.engine.batch import Words
+from cqels.kernels.columns import NUMBER_BYTES, number_words, place_texts
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.dictionary import decode, encode, term_of
 from cqels.model.ids import CODE_INTEGER, TYPE_MASK, VALUE_BITS, inline_literal
@@ -17,12 +20,28 @@ from cqels.model.terms import XSD_INTEGER, Term
 _REMEMBERED = 1 << 17
 
 Column: TypeAlias = tuple[Words, Words]
-"""Words that differ, in order, and for each row of a column the place of its word among them."""
+"""Words that differ, as they first come, and for each row of a column the number of its word among them."""
 
 
 def columns_of(rows: Words) -> list[Column]:
     """The columns of a table of words."""
-    return [np.unique(column, return_inverse=True) for column in rows.T]
+    return [_column(column) for column in rows.T]
+
+
+def _column(column: Words) -> Column:
+    rows = len(column)
+    table = np.zeros(2 << rows.bit_length(), np.int64)
+    words, numbers = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    stride = column.strides[0] // 8
+    addresses = (table.ctypes.data, len(table), words.ctypes.data, numbers.ctypes.data)
+    return words[: number_words(column.ctypes.data, stride, rows, *addresses)], numbers
+
+
+class Texts(NamedTuple):
+    """Where the N-Triples texts of words are (`cqels.kernels.columns`), and what they are kept in beside the arena."""
+
+    places: Words
+    kept: tuple[Any, ...]
 
 
 class Terms:
@@ -73,15 +92,28 @@ class Terms:
         return list(zip(*terms, strict=True))
 
     def texts(self, words: Words) -> list[bytes]:
-        """The N-Triples texts of words that differ and are in order; that of 0 is empty."""
-        inside, unbound, named = np.split(words, np.searchsorted(words, (0, 1)))
-        joined, lengths = self.dictionary.joined_texts(named)
-        ends = np.cumsum(lengths)
-        known = (joined[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True))
-        return [*(str(term).encode() for term in _literals(inside)), *(b"" for _ in unbound), *known]
+        """The N-Triples texts of words; that of 0 is empty."""
+        placed = self.placed(words)
+        return [ctypes.string_at(address, length) for address, length in placed.places.tolist()]
+
+    def placed(self, words: Words) -> Texts:
+        """The N-Triples texts of words, in a row, as kernels read them, until a term is forgotten."""
+        dictionary, count = self.dictionary, len(words)
+        places, numbers = np.empty((count, 2), np.int64), np.empty(count * NUMBER_BYTES, np.uint8)
+        given = (words.ctypes.data, count, numbers.ctypes.data, places.ctypes.data)
+        place_texts(dictionary.arena.base, dictionary.place, *given)
+        asked = np.flatnonzero(places[:, 1] < 0)
+        if not len(asked):
+            return Texts(places, (numbers,))
+        made = [_inline_text(word) if word < 0 else dictionary.text(word) for word in words[asked].tolist()]
+        joined = b"".join((*made, bytes(8)))
+        lengths = np.fromiter(map(len, made), np.int64, len(made))
+        places[asked, 0] = np.frombuffer(joined, np.uint8).ctypes.data + np.cumsum(lengths) - lengths
+        places[asked, 1] = lengths
+        return Texts(places, (numbers, joined))
 
     def _decode_all(self, words: Words) -> list[Term | None]:
-        """The terms of words that differ, and are in order."""
+        """The terms of words that differ."""
         found = list(map(self._terms.get, words.tolist()))
         new = [place for place, term in enumerate(found) if term is None]
         if not new:
@@ -89,10 +121,11 @@ class Terms:
         if len(self._terms) + len(new) > _REMEMBERED:
             self._terms.clear()
         met = words[new]
-        inside = int(np.searchsorted(met, 0))  # negative words hold their literals
-        texts = self.dictionary.texts(met[inside:])
-        made = [*_literals(met[:inside]), *(None if text is None else term_of(text.decode()) for text in texts)]
-        for place, word, term in zip(new, met.tolist(), made, strict=True):
+        inside = met < 0  # negative words hold their literals
+        texts = self.dictionary.texts(met[~inside])
+        made = [*_literals(met[inside]), *(None if text is None else term_of(text.decode()) for text in texts)]
+        order = np.argsort(~inside, kind="stable")
+        for place, word, term in zip(np.array(new)[order].tolist(), met[order].tolist(), made, strict=True):
             if term is None:
                 found[place] = self.decode(word)
             else:
@@ -108,3 +141,8 @@ def _literals(words: Words) -> list[Literal]:
         Literal(str(value), datatype=XSD_INTEGER) if integer else inline_literal(word)
         for word, value, integer in zip(words.tolist(), values.tolist(), is_integer.tolist(), strict=True)
     ]
+
+
+@lru_cache(maxsize=1 << 16)
+def _inline_text(word: int) -> bytes:
+    return str(inline_literal(word)).encode()

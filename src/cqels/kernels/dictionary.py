@@ -183,18 +183,23 @@ def hash_of(base, dictionary, address, length):
 
 
 @kernel
+def has_text(base, dictionary, id, address, length):
+    """Whether an entry is that of a text."""
+    entry = entry_at(base, dictionary, id)
+    if load(base, entry + SHAPE) & LENGTH_MASK != length:
+        return False
+    return same_text(base + load(base, entry + TEXT), address, length)
+
+
+@kernel
 def seek(base, dictionary, address, length, hashed):
     """The number of the text with a hash, or 0."""
     table, mask = load(base, dictionary + TABLE), load(base, dictionary + SLOTS) - 1
     slot = hashed & mask
     found = load(base, table + slot)
     while found != 0:
-        if (found ^ hashed) & ~ID_MASK == 0:
-            entry = entry_at(base, dictionary, found & ID_MASK)
-            if load(base, entry + SHAPE) & LENGTH_MASK == length and same_text(
-                base + load(base, entry + TEXT), address, length
-            ):
-                return found & ID_MASK | TAGGED
+        if (found ^ hashed) & ~ID_MASK == 0 and has_text(base, dictionary, found, address, length):
+            return found & ID_MASK | TAGGED
         slot = slot + 1 & mask
         found = load(base, table + slot)
     return 0
@@ -207,35 +212,26 @@ def expect_slot(base, dictionary, hashed):
 
 
 @kernel
-def _likely(base, dictionary, hashed):
-    """The place of the entry that probably is the one with a hash, or 0."""
+def expect_entry(base, dictionary, hashed):
+    """Have the entry brought near that is probably the one with a hash, whose slot is near: its id, or 0."""
     table, mask = load(base, dictionary + TABLE), load(base, dictionary + SLOTS) - 1
     slot = hashed & mask
     found = load(base, table + slot)
     while found != 0:
         if (found ^ hashed) & ~ID_MASK == 0:
-            return entry_at(base, dictionary, found)
+            fetch(base, entry_at(base, dictionary, found))
+            return found & ID_MASK | TAGGED
         slot = slot + 1 & mask
         found = load(base, table + slot)
     return 0
 
 
 @kernel
-def expect_entry(base, dictionary, hashed):
-    """Have the entry of a hash brought near, whose slot is."""
-    entry = _likely(base, dictionary, hashed)
-    if entry != 0:
-        fetch(base, entry)
-
-
-@kernel
-def expect_text(base, dictionary, hashed):
-    """Have the text of a hash brought near, whose slot and entry are."""
-    entry = _likely(base, dictionary, hashed)
-    if entry != 0:
-        text = load(base, entry + TEXT) >> 3
-        fetch(base, text)
-        fetch(base, text + 8)
+def expect_text(base, dictionary, id):
+    """Have the text of an entry brought near, which is near itself."""
+    text = load(base, entry_at(base, dictionary, id) + TEXT) >> 3
+    fetch(base, text)
+    fetch(base, text + 8)
 
 
 @kernel
@@ -355,7 +351,9 @@ def _take_text(base, dictionary, words):
         return take_shared(base, words)
     place = load(base, dictionary + FREE_TEXT + words)
     if place != 0:
-        store(base, dictionary + FREE_TEXT + words, load(base, place))
+        following = load(base, place)
+        store(base, dictionary + FREE_TEXT + words, following)
+        fetch(base, following)  # it is far away, and will be the next
         return place
     left = load(base, dictionary + PIECE_LEFT)
     if left < words:
@@ -500,6 +498,13 @@ def sweep(base, dictionary):
     end = load(base, dictionary + END)
     for group in range((end >> 6) + 1):
         unmarked = ~load(base, marks + group)
+        if group == end >> 6:
+            unmarked &= (1 << (end & 63)) - 1
+        expected = unmarked
+        while expected != 0:  # texts are far away
+            entry = entry_at(base, dictionary, group * 64 + low_zeros(expected))
+            fetch(base, load(base, entry + TEXT) >> 3)
+            expected &= expected - 1
         while unmarked != 0:
             id = TAGGED | group * 64 + low_zeros(unmarked)
             unmarked &= unmarked - 1

@@ -33,11 +33,12 @@ that are absent where they must not be.  So nothing is guessed: what `cqels.io.l
     word    of a term that waits
     0, 1    the term; address of its text
     2       bytes of the text but for what closes the term
-    3       hash
-    4       address that its id is to be written to
+    3       address that its id is to be written to
+    4, 5    hash; id of the entry that is probably its own, or 0
 
 Texts that are found in the dictionary are far away in memory.  So the terms of some records are interned together, and
-what is needed for one is on its way while others are worked off.  Of texts, and of the buffer, seven bytes behind the
+what is needed for one is on its way while others are worked off: one could not even be hashed at once without waiting
+for what was just written.  Of texts, and of the buffer, seven bytes behind the
 end may be read or overwritten.
 """
 
@@ -51,6 +52,7 @@ from cqels.kernels.dictionary import (
     expect_entry,
     expect_slot,
     expect_text,
+    has_text,
     hash_of,
     is_checked,
     seek,
@@ -61,6 +63,7 @@ from cqels.kernels.literals import ASK, NOT_INLINE, TENS, days_of, fixed_number,
 from cqels.kernels.memory import load, store
 from cqels.kernels.text import (
     LANES,
+    MANY,
     byte,
     copy_loosely,
     find_byte,
@@ -68,6 +71,7 @@ from cqels.kernels.text import (
     lanes,
     lanes_between,
     low_zeros,
+    many_lanes,
     put_byte,
 )
 from cqels.kernels.tokenizer import character, counted_time, dated_time, is_iri, is_plain
@@ -80,8 +84,8 @@ KIND, PREDICATE, OBJECT, CODE, IS_VALID, PARTS, PART_COUNT, HEAD, HEAD_LENGTH, T
 TERM_WORDS = 11
 FIELD, BEHIND, BEHIND_LENGTH = range(3)
 PART_WORDS = 3
-WAITING_TERM, WAITING_TEXT, WAITING_LENGTH, WAITING_HASH, WAITING_TARGET = range(5)
-WAITING_WORDS = 5
+WAITING_TERM, WAITING_TEXT, WAITING_LENGTH, WAITING_TARGET, WAITING_HASH, WAITING_ID = range(6)
+WAITING_WORDS = 6
 GROUP = 16
 """Records whose terms are interned together."""
 
@@ -115,15 +119,15 @@ def _line_end(address, position):
 def _split(address, start, end, delimiter, fields, columns):
     """Take a line apart: where the next one begins, or _IS_ODD if it does not have so many fields.
 
-    A field in quotes has no quotes or line ends inside. Bytes up to LANES past the end are looked at.
+    A field in quotes has no quotes or line ends inside. Bytes up to MANY past the end are looked at.
     """
     position, first, count = start, start, 0
     while True:
         at = address + position
-        hits = lanes(at, delimiter) | lanes(at, 10) | lanes(at, 34) | lanes(at, 13)
-        position += LANES
+        hits = many_lanes(at, delimiter) | many_lanes(at, 10) | many_lanes(at, 34) | many_lanes(at, 13)
+        position += MANY
         while hits != 0:
-            at = position - LANES + low_zeros(hits)
+            at = position - MANY + low_zeros(hits)
             hits &= hits - 1
             last = at
             if byte(address + at) == 34:
@@ -292,7 +296,7 @@ def _put_together(address, end, fields, term, text):
 
 
 @kernel
-def _word(base, dictionary, address, end, plan, term, target):
+def _word(address, end, plan, term, target):
     """Write the word of a term to an address, or have it wait: 1, or _ABSENT, or _IS_ODD."""
     kind, code = load(term, KIND), load(term, CODE)
     if kind == CONSTANT:
@@ -316,7 +320,7 @@ def _word(base, dictionary, address, end, plan, term, target):
         if found != NOT_INLINE:
             store(target, 0, found)
             return 1 if found != ASK else _IS_ODD
-    _wait(base, dictionary, plan, term, text, length, target)
+    _wait(plan, term, text, length, target)
     return 1
 
 
@@ -324,18 +328,15 @@ def _word(base, dictionary, address, end, plan, term, target):
 
 
 @kernel
-def _wait(base, dictionary, plan, term, text, length, target):
+def _wait(plan, term, text, length, target):
     """Close the text of a term, and let it wait until it is interned."""
     tail = load(term, TAIL_LENGTH)
     copy_loosely(load(term, TAIL), text + length, tail)
-    hashed = hash_of(base, dictionary, text, length + tail)
-    expect_slot(base, dictionary, hashed)
     count = load(plan, WAITING)
     waiting = load(plan, WAITING_TERMS) + 8 * WAITING_WORDS * count
     store(waiting, WAITING_TERM, term)
     store(waiting, WAITING_TEXT, text)
     store(waiting, WAITING_LENGTH, length)
-    store(waiting, WAITING_HASH, hashed)
     store(waiting, WAITING_TARGET, target)
     store(plan, WAITING, count + 1)
     store(plan, FREE, text + length + tail)
@@ -347,7 +348,9 @@ def _interned(base, dictionary, waiting):
     term, text = load(waiting, WAITING_TERM), load(waiting, WAITING_TEXT)
     value, hashed = load(waiting, WAITING_LENGTH), load(waiting, WAITING_HASH)
     length = value + load(term, TAIL_LENGTH)
-    id = seek(base, dictionary, text, length, hashed)
+    id = load(waiting, WAITING_ID)
+    if id == 0 or not has_text(base, dictionary, id, text, length):
+        id = seek(base, dictionary, text, length, hashed)
     if id != 0 and is_checked(base, dictionary, id):
         return id
     if load(term, IS_VALID) == 0:
@@ -367,13 +370,22 @@ def _interned(base, dictionary, waiting):
 def _intern(base, dictionary, plan):
     """Intern the terms that wait: how many were before the first that cannot be, and _IS_ODD or _IS_FULL for that one.
 
-    Their slots are on their way; their entries and then their texts are brought near for all of them first.
+    Their slots, then their entries, then their texts are brought near for all of them first.
     """
     terms, count = load(plan, WAITING_TERMS), load(plan, WAITING)
     for number in range(count):
-        expect_entry(base, dictionary, load(terms + 8 * WAITING_WORDS * number, WAITING_HASH))
+        waiting = terms + 8 * WAITING_WORDS * number
+        length = load(waiting, WAITING_LENGTH) + load(load(waiting, WAITING_TERM), TAIL_LENGTH)
+        hashed = hash_of(base, dictionary, load(waiting, WAITING_TEXT), length)
+        expect_slot(base, dictionary, hashed)
+        store(waiting, WAITING_HASH, hashed)
     for number in range(count):
-        expect_text(base, dictionary, load(terms + 8 * WAITING_WORDS * number, WAITING_HASH))
+        waiting = terms + 8 * WAITING_WORDS * number
+        store(waiting, WAITING_ID, expect_entry(base, dictionary, load(waiting, WAITING_HASH)))
+    for number in range(count):
+        id = load(terms + 8 * WAITING_WORDS * number, WAITING_ID)
+        if id != 0:
+            expect_text(base, dictionary, id)
     for number in range(count):
         waiting = terms + 8 * WAITING_WORDS * number
         id = _interned(base, dictionary, waiting)
@@ -387,16 +399,16 @@ def _intern(base, dictionary, plan):
 
 
 @kernel
-def _lift(base, dictionary, address, end, plan, triples):
+def _lift(address, end, plan, triples):
     """Write the triples of a record to an address, but for terms that wait and but for the subject, which is written to
     the first triple only: how many triples there are, or _IS_ODD."""
     term = plan + 8 * PLAN_WORDS
-    if _word(base, dictionary, address, end, plan, term, triples) != 1:
+    if _word(address, end, plan, term, triples) != 1:
         return _IS_ODD
     count = 0
     for _ in range(load(plan, PREDICATES)):
         term += 8 * TERM_WORDS
-        there = _word(base, dictionary, address, end, plan, term, triples + 24 * count + 16)
+        there = _word(address, end, plan, term, triples + 24 * count + 16)
         if there < 0:
             return _IS_ODD
         if there != _ABSENT:
@@ -406,7 +418,7 @@ def _lift(base, dictionary, address, end, plan, triples):
 
 
 @kernel
-def _take(base, dictionary, address, position, end, plan, triples):
+def _take(address, position, end, plan, triples):
     """Take the record at a position: where the next line begins, its time, how many triples it has.
 
     DONE, or why it is left: ODD, UNTIMED, or NO_ROOM for its texts beside those that wait.
@@ -422,7 +434,7 @@ def _take(base, dictionary, address, position, end, plan, triples):
     if not known:
         return 0, 0, 0, UNTIMED
     waiting = load(plan, WAITING)
-    count = _lift(base, dictionary, address, end, plan, triples)
+    count = _lift(address, end, plan, triples)
     if count < 0:
         store(plan, WAITING, waiting)
         return 0, 0, 0, ODD
@@ -430,7 +442,7 @@ def _take(base, dictionary, address, position, end, plan, triples):
 
 
 @kernel
-def _group(base, dictionary, address, start, end, plan, times, counts, triples, room):
+def _group(address, start, end, plan, times, counts, triples, room):
     """Read records as `read_records` does, but few, and leave terms waiting."""
     store(plan, WAITING, 0)
     store(plan, FREE, load(plan, BUFFER))
@@ -438,7 +450,7 @@ def _group(base, dictionary, address, start, end, plan, times, counts, triples, 
     while position < end and records < min(GROUP, room):
         following = _line_end(address, position)
         if following == _IS_ODD:
-            following, time, count, state = _take(base, dictionary, address, position, end, plan, triples + 24 * made)
+            following, time, count, state = _take(address, position, end, plan, triples + 24 * made)
             if state != DONE:
                 return state, position, lines, records, made
             store(times, records, time)
@@ -472,7 +484,7 @@ def _repeat_subjects(counts, records, triples):
 
 @kernel
 def read_records(base, dictionary, address, start, end, plan, times, counts, triples, room):
-    """Read the lines from `start` to `end`, just behind a newline; LANES bytes more may be looked at.
+    """Read the lines from `start` to `end`, just behind a newline; MANY bytes more may be looked at.
 
     Times, counts of triples and the triples of at most `room` records are written to addresses. Gives why it came back,
     where the next line begins, how many lines were read, how many records were in them, and how many triples.
@@ -481,7 +493,7 @@ def read_records(base, dictionary, address, start, end, plan, times, counts, tri
     while True:
         limit = room - records
         state, following, more_lines, more, more_made = _group(
-            base, dictionary, address, position, end, plan, times, counts, triples, limit
+            address, position, end, plan, times, counts, triples, limit
         )
         done, fault = _intern(base, dictionary, plan)
         if fault == _IS_FULL:
@@ -490,7 +502,7 @@ def read_records(base, dictionary, address, start, end, plan, times, counts, tri
             waiting = load(plan, WAITING_TERMS) + 8 * WAITING_WORDS * done
             limit = _owner(counts, triples, load(waiting, WAITING_TARGET))
             _, following, more_lines, more, more_made = _group(
-                base, dictionary, address, position, end, plan, times, counts, triples, limit
+                address, position, end, plan, times, counts, triples, limit
             )
             _intern(base, dictionary, plan)
             state = ODD

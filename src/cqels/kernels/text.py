@@ -16,8 +16,10 @@ from cqels.kernels.source import WORD, lowered
 LANES = 16
 """Bytes that a scan looks at together."""
 
+MANY = 64
+"""Bytes that a scan for what is everywhere looks at together."""
+
 _BYTE = ir.IntType(8)
-_VECTOR = ir.VectorType(_BYTE, LANES)
 
 
 def byte(address):
@@ -43,6 +45,12 @@ def put_word(address, value):
 def lanes(address, wanted):
     """Which of the sixteen bytes at an address are the wanted one: bit k for byte k."""
     return sum(1 << k for k, value in enumerate(ctypes.string_at(address, LANES)) if value == wanted)
+
+
+def many_lanes(address, wanted):
+    """Which of the 64 bytes at an address are the wanted one: bit k for byte k."""
+    found = sum(1 << k for k, value in enumerate(ctypes.string_at(address, MANY)) if value == wanted)
+    return found - (found >> 63 << 64)
 
 
 def lanes_between(address, least, most):
@@ -82,30 +90,36 @@ def _put_word(builder, address, value) -> None:
 
 @lowered(lanes)
 def _lanes(builder, address, wanted):
-    return _hits(builder, "==", _sixteen(builder, address), _every(builder, wanted))
+    return _hits(builder, "==", _bytes(builder, address, LANES), _every(builder, wanted, LANES))
+
+
+@lowered(many_lanes)
+def _many_lanes(builder, address, wanted):
+    return _hits(builder, "==", _bytes(builder, address, MANY), _every(builder, wanted, MANY))
 
 
 @lowered(lanes_between)
 def _lanes_between(builder, address, least, most):
-    first = _every(builder, least)
-    above = builder.sub(_sixteen(builder, address), first)
-    return _hits(builder, "<=", above, builder.sub(_every(builder, most), first))
+    first = _every(builder, least, LANES)
+    above = builder.sub(_bytes(builder, address, LANES), first)
+    return _hits(builder, "<=", above, builder.sub(_every(builder, most, LANES), first))
 
 
-def _sixteen(builder, address):
-    return builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
+def _bytes(builder, address, count):
+    return builder.load(builder.inttoptr(address, ir.VectorType(_BYTE, count).as_pointer()), align=1)
 
 
-def _every(builder, value):
+def _every(builder, value, count):
     """A byte in all lanes."""
-    nothing = ir.Constant(_VECTOR, ir.Undefined)
+    nothing = ir.Constant(ir.VectorType(_BYTE, count), ir.Undefined)
     single = builder.insert_element(nothing, builder.trunc(value, _BYTE), ir.IntType(32)(0))
-    return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+    return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(ir.IntType(32), count), [0] * count))
 
 
 def _hits(builder, sign, one, other):
     hits = builder.icmp_unsigned(sign, one, other)
-    return builder.zext(builder.bitcast(hits, ir.IntType(LANES)), WORD)
+    mask = builder.bitcast(hits, ir.IntType(one.type.count))
+    return builder.zext(mask, WORD) if one.type.count < 64 else mask
 
 
 @lowered(low_zeros)
