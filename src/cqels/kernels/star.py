@@ -2,7 +2,7 @@
 
 Most elements bring all of that at once, about a subject that nothing else in the window is about.  Such an element is
 *whole*: it is one solution while it is in the window, and needs no more than a row in a ring of its own, with the
-objects in the order of the patterns, and a place among the subjects.  The triples of all others enter the window one by
+objects in the order of the patterns, and a word in a finder.  The triples of all others enter the window one by
 one, and go the way of patterns and their join.
 
 When a subject of a whole element is heard of again, the element is *taken apart*: its solution is taken back, and its
@@ -12,8 +12,7 @@ the star is given up: then none is any more, and when the last row has left, the
     word   of a star
     0      patterns, at most 62
     1      queue of its solutions: that of the join of the patterns
-    2      table of the subjects in the window: 1 + number of the row of the whole element about it, or minus the
-           number of triples of others
+    2      finder of the rows of whole elements in the window, by their subjects
     3, 4   elements that were whole, elements that were not
     5      column of the subject in the solutions
     6      place of what stood where in the last elements: for each place in an element a predicate, and the number of
@@ -21,9 +20,10 @@ the star is given up: then none is any more, and when the last row has left, the
     7, 8   ring: place, rows that there is room for (a power of two)
     9–11   rows that have left, entered, come (those that have not entered wait for a boundary)
     12     finder of the triples of elements taken apart, by the numbers of their rows
-    13     1 if it is given up
-    14–16  a triple
-    17 …   for each pattern: predicate; object, 0 for any; column of the object, -1 for none
+    13     table of the subjects that triples of others in the window are about: how many
+    14     1 if it is given up
+    15–17  a triple
+    18 …   for each pattern: predicate; object, 0 for any; column of the object, -1 for none
 
     word   of a row
     0      subject
@@ -39,6 +39,7 @@ from cqels.kernels.finder import add_mark, drop_finder, hash_of, make_finder, ma
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import copy, give, load, store, take
 from cqels.kernels.rows import COLUMNS, add_row
+from cqels.kernels.table import COUNT as TOLD_OF
 from cqels.kernels.table import drop_table, find, make_table, put, remove
 from cqels.kernels.window import (
     COME,
@@ -62,8 +63,9 @@ from cqels.kernels.window import (
     put_stamps,
 )
 
-PATTERNS, SOLUTIONS, SUBJECTS, WHOLE_ONES, OTHERS, SUBJECT_COLUMN, STOOD = range(7)
-RING, ROOM, ROWS_LEFT, ROWS_ENTERED, ROWS_COME, APART_FINDER, GIVEN_UP, TRIPLE, FIRST_PATTERN = *range(7, 15), 17
+PATTERNS, SOLUTIONS, WHOLE_FINDER, WHOLE_ONES, OTHERS, SUBJECT_COLUMN, STOOD = range(7)
+RING, ROOM, ROWS_LEFT, ROWS_ENTERED, ROWS_COME, APART_FINDER, SUBJECTS, GIVEN_UP, TRIPLE = range(7, 16)
+FIRST_PATTERN = 18
 PATTERN_WORDS = 3
 OBJECT, OBJECT_COLUMN = 1, 2
 MOST_PATTERNS = 62
@@ -83,13 +85,14 @@ _NEW, _THERE, _NO_ROOM = range(3)
 def open_star(base, star):
     """Make a star whose patterns are written an empty one: False if the arena is full."""
     stood, ring = take(base, 2 * _PLACES), take(base, _FIRST_ROOM * _row_words(base, star))
-    subjects, finder = make_table(base, 1, 1), make_finder(base)
+    subjects, finder, apart = make_table(base, 1, 1), make_finder(base), make_finder(base)
     store(base, star + STOOD, stood)
     store(base, star + RING, ring)
     store(base, star + ROOM, _FIRST_ROOM)
     store(base, star + SUBJECTS, subjects)
-    store(base, star + APART_FINDER, finder)
-    return stood != 0 and ring != 0 and subjects != 0 and finder != 0
+    store(base, star + WHOLE_FINDER, finder)
+    store(base, star + APART_FINDER, apart)
+    return stood != 0 and ring != 0 and subjects != 0 and finder != 0 and apart != 0
 
 
 @kernel
@@ -277,7 +280,7 @@ def _leave_row(base, window, star, row, number):
     """Let a whole element leave, or what is left of one that was taken apart."""
     flags = load(base, row + ROW_FLAGS)
     if flags & APART == 0:
-        remove(base, load(base, star + SUBJECTS), find(base, load(base, star + SUBJECTS), row))
+        remove_mark(base, load(base, star + WHOLE_FINDER), mark_of(hash_of(base, row, 1), number))
         return _put_solution(base, window, star, row, -1)
     patterns = load(base, star + PATTERNS)
     for pattern in range(patterns):
@@ -291,10 +294,33 @@ def _leave_row(base, window, star, row, number):
 
 
 @kernel
+def _row_about(base, star, subject, mixed):
+    """The number of the row of a whole element about the subject that is at a place, as its low bits tell; or -1."""
+    finder, mark = load(base, star + WHOLE_FINDER), mark_of(mixed, 0)
+    slot = seek(base, finder, mark, 0)
+    while slot != 0:
+        number = number_of(load(base, slot))
+        if load(base, _row_of(base, star, number)) == load(base, subject):
+            return number
+        slot = seek(base, finder, mark, slot)
+    return -1
+
+
+@kernel
+def _note_triples(base, star, subject, count):
+    """So many triples about a subject that is at a place have entered: False if the arena is full."""
+    found = put(base, load(base, star + SUBJECTS), subject)
+    if found == 0:
+        return False
+    store(base, found, load(base, found) + count)
+    return True
+
+
+@kernel
 def _forget_triples(base, star, subject, count):
     """So many triples about a subject that is at a place have left."""
     found = find(base, load(base, star + SUBJECTS), subject)
-    store(base, found, load(base, found) + count)
+    store(base, found, load(base, found) - count)
     if load(base, found) == 0:
         remove(base, load(base, star + SUBJECTS), found)
 
@@ -318,18 +344,20 @@ def _enter_rows(base, window, star, first_in, last_in):
 
 @kernel
 def _enter_row(base, window, star, row, number):
-    found = put(base, load(base, star + SUBJECTS), row)
-    if found == 0:
-        return False
-    if load(base, found) == 0 and load(base, star + GIVEN_UP) == 0:
-        store(base, found, number + 1)
+    mixed = hash_of(base, row, 1)
+    same, subjects = _row_about(base, star, row, mixed), load(base, star + SUBJECTS)
+    alone = same < 0 and (load(base, subjects + TOLD_OF) == 0 or find(base, subjects, row) == 0)
+    if alone and load(base, star + GIVEN_UP) == 0:
         store(base, star + WHOLE_ONES, load(base, star + WHOLE_ONES) + 1)
+        if not add_mark(base, load(base, star + WHOLE_FINDER), mark_of(mixed, number)):
+            return False
         return _put_solution(base, window, star, row, 1)
     store(base, star + OTHERS, load(base, star + OTHERS) + 1)
-    if load(base, found) > 0 and not _take_apart(base, window, star, found):
+    if same >= 0 and not _take_apart(base, window, star, same):
         return False
     patterns = load(base, star + PATTERNS)
-    store(base, found, load(base, found) - patterns)
+    if not _note_triples(base, star, row, patterns):
+        return False
     store(base, row + ROW_FLAGS, APART)
     for pattern in range(patterns):
         triple = _triple_of(base, star, row, pattern)
@@ -364,10 +392,9 @@ def _enter_others(base, window, star, first_in, last_in):
 @kernel
 def _enter_other(base, window, star, entry):
     """Let the next triple of another element enter, which is in the ring of the window."""
-    found = put(base, load(base, star + SUBJECTS), entry)
-    if found == 0 or (load(base, found) > 0 and not _take_apart(base, window, star, found)):
+    same = _row_about(base, star, entry, hash_of(base, entry, 1))
+    if (same >= 0 and not _take_apart(base, window, star, same)) or not _note_triples(base, star, entry, 1):
         return False
-    store(base, found, load(base, found) - 1)
     mixed = hash_of(base, entry, 3)
     was = _renew_apart(base, window, star, entry, mixed)
     if was == _NEW:
@@ -431,13 +458,12 @@ def _put_triple(base, window, triple, row, weight):
 
 
 @kernel
-def _take_apart(base, window, star, found):
-    """Take back the solution of the whole element about a subject, and let its triples be in the window like others."""
-    number, patterns = load(base, found) - 1, load(base, star + PATTERNS)
-    row = _row_of(base, star, number)
-    store(base, found, -patterns)
+def _take_apart(base, window, star, number):
+    """Take back the solution of a whole element, and let its triples be in the window like others."""
+    row, patterns = _row_of(base, star, number), load(base, star + PATTERNS)
     store(base, row + ROW_FLAGS, APART)
-    if not _put_solution(base, window, star, row, -1):
+    remove_mark(base, load(base, star + WHOLE_FINDER), mark_of(hash_of(base, row, 1), number))
+    if not _note_triples(base, star, row, patterns) or not _put_solution(base, window, star, row, -1):
         return False
     for pattern in range(patterns):
         triple = _triple_of(base, star, row, pattern)
@@ -455,7 +481,7 @@ def _give_up(base, window, star):
     for number in range(load(base, star + ROWS_LEFT), load(base, star + ROWS_ENTERED)):
         row = _row_of(base, star, number)
         if load(base, row + ROW_FLAGS) & APART == 0:
-            if not _take_apart(base, window, star, find(base, load(base, star + SUBJECTS), row)):
+            if not _take_apart(base, window, star, number):
                 return False
     return True
 
@@ -464,6 +490,7 @@ def _give_up(base, window, star):
 def _drop(base, window, star):
     """Nothing is left of a star that was given up."""
     drop_table(base, load(base, star + SUBJECTS))
+    drop_finder(base, load(base, star + WHOLE_FINDER))
     drop_finder(base, load(base, star + APART_FINDER))
     give(base, load(base, star + RING), load(base, star + ROOM) * _row_words(base, star))
     store(base, window + STAR, 0)
