@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cqels.kernels.expression import DONE, FIRST_FUNCTION, FULL, MATERIALISE, REQUEST, SETTLE, TRUTH, Operation
+from cqels.kernels.expression import DONE, FIRST_FUNCTION, FULL, MATERIALISE, REQUEST, SETTLE, TRUTH
 from cqels.kernels.memo import ARGUMENTS, COUNT, FIRST_ARGUMENT, FUNCTION, RESULT, forget, make_memo, remember
 from cqels.kernels.memory import Arena
+from cqels.kernels.operations import Operation
 from cqels.kernels.rows import NEVER
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary

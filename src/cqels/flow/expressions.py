@@ -23,10 +23,10 @@ from cqels.kernels.expression import (
     REGISTERS,
     REQUEST,
     RESULT_REGISTER,
-    Operation,
 )
 from cqels.kernels.memo import FIRST_ARGUMENT
 from cqels.kernels.memory import Arena, give
+from cqels.kernels.operations import Operation
 from cqels.kernels.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
 from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of, walk
