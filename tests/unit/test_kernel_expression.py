@@ -302,12 +302,34 @@ def test_every_pair_of_terms() -> None:
     a, b = Var("a"), Var("b")
     terms = [term for term in FIXED if term is not None]
     rows: list[Row] = [({"a": one, "b": other}, None, TRUE, None) for one in terms for other in terms]
-    for name in ("EQ", "LT", "ADD", "DIVIDE"):
+    quotient, double = Call("DIVIDE", (a, b)), Call(XSD + "double", (a,))
+    tried = [Call(name, (a, b)) for name in ("EQ", "LT", "ADD", "DIVIDE")]
+    tried += [Call(name, (quotient,)) for name in ("ROUND", "FLOOR", "CEIL")]  # two operations that are done together
+    tried += [Call(name, (double, b)) for name in ("ADD", "SUBTRACT", "MULTIPLY", "DIVIDE")]
+    tried += [Call(name, (Call("LT", (a, b)), Call("NE", (b, a)))) for name in ("AND", "OR")]
+    for expression in tried:
         bench.fill(rows)
-        bench.compile(Call(name, (a, b)))
+        bench.compile(expression)
         values = bench.values()
         for row, found in zip(rows, values, strict=True):
-            assert found == expected(Call(name, (a, b)), row, Context()), (name, row)
+            assert found == expected(expression, row, Context()), (expression, row)
+
+
+@given(st.integers(-(10**7), 10**7), st.integers(0, 9), st.integers(-(10**7), 10**7), st.integers(0, 9))
+def test_quotients_are_rounded_as_they_are_divided(one: int, scale: int, other: int, other_scale: int) -> None:
+    """ROUND(a / b) and the like of short decimals, halves among them."""
+    bench = BENCHES.setdefault(1 << 20, Bench())
+    numbers = [(one, scale, other, other_scale), (one * other, scale, 2 * other, scale), (one, scale, 2, scale)]
+    rows: list[Row] = [({"a": _decimal(*each[:2]), "b": _decimal(*each[2:])}, None, TRUE, None) for each in numbers]
+    for name in ("ROUND", "FLOOR", "CEIL"):
+        bench.fill(rows)
+        expression = Call(name, (Call("DIVIDE", (Var("a"), Var("b"))),))
+        bench.compile(expression)
+        assert bench.values() == [expected(expression, row, Context()) for row in rows]
+
+
+def _decimal(digits: int, scale: int) -> Literal:
+    return typed(f"{Decimal(digits).scaleb(-scale):f}", "decimal")
 
 
 # --- what is asked of Python ----------------------------------------------------------------------------------------
