@@ -255,7 +255,8 @@ def _teller(progress: Progress, task: TaskID, title: str) -> Callable[[int], Non
 @contextmanager
 def _progress(said: Console) -> Iterator[Progress]:
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
-    with Progress(*columns, TimeElapsedColumn(), console=said, transient=True) as progress:
+    # drawn rarely: what it takes is measured too
+    with Progress(*columns, TimeElapsedColumn(), console=said, transient=True, refresh_per_second=1) as progress:
         yield progress
 
 
