@@ -185,14 +185,14 @@ def change(base, buffer, row):
 @kernel
 def swap(base, buffer, row, twin):
     """Take a row away and add another that agrees with it in all that is indexed: False if the arena is full."""
-    mixed = _hash(base, buffer, row)
+    mixed, other = _hash(base, buffer, row), _hash(base, buffer, twin)
     position = _locate(base, buffer, row, mixed) if load(base, buffer + KIND) == BAG else -1
     place = row_of(base, buffer, position)
-    if position < 0 or load(base, place) != 1 or locate(base, buffer, twin) >= 0:
+    if position < 0 or load(base, place) != 1 or _locate(base, buffer, twin, other) >= 0:
         return change(base, buffer, row) != -2 and change(base, buffer, twin) != -2
     remove_mark(base, load(base, buffer + FINDER), mark_of(mixed, position))
     copy(base, twin, place, load(base, buffer + WIDTH))
-    return add_mark(base, load(base, buffer + FINDER), mark_of(_hash(base, buffer, twin), position))
+    return add_mark(base, load(base, buffer + FINDER), mark_of(other, position))
 
 
 @kernel

@@ -12,14 +12,14 @@ before it came) and goes when it is 0.  All trees of one *shape* share how their
     50     1 or -1: keys whose first words     5      words of the root, while it is the only leaf
            differ go up or down by them
     51     1 if trees have room for a leaf
-    52 …   the fields                          6 …    the room for a leaf of one entry, if the shape has it
+    52 …   the fields                          6 …    the room for a leaf of two entries, if the shape has it
 
     word   of a node                           entry of a leaf: key, count
     0      entries                             entry of an inner node: least key below, child, all counts below
     1, 2   leaf before and behind, or 0
 
 The least keys are exact, so no tree refers to a term that is gone from it.  A leaf that is alone grows from eight
-words, and may be in the tree itself while it has one entry, so that a small group is cheap.  A node that is nearly
+words, and may be in the tree itself while it has two entries, so that a small group is cheap.  A node that is nearly
 empty is joined with a neighbour.
 """
 
@@ -61,8 +61,8 @@ def make_shape(arena: Arena, fields: Sequence[int], terms: int = 0, *, roomy: bo
 
 
 def tree_words(key_words: int) -> int:
-    """The words of a tree that has room for a leaf of one entry."""
-    return TREE_WORDS + HEAD + key_words + 1
+    """The words of a tree that has room for a leaf of two entries."""
+    return TREE_WORDS + HEAD + 2 * (key_words + 1)
 
 
 @kernel
@@ -331,7 +331,8 @@ def _shrink(base, tree, shape, node, position, depth):
         levels -= 1
         store(base, tree + ROOT_WORDS, size)
     if load(base, root + COUNT) == 0:
-        give(base, root, load(base, tree + ROOT_WORDS) if levels == 0 else size)
+        if root != tree + TREE_WORDS:
+            give(base, root, load(base, tree + ROOT_WORDS) if levels == 0 else size)
         root = 0
         levels = 0
     store(base, tree + ROOT, root)
@@ -357,7 +358,7 @@ def change(base, tree, key, weight):
         store(base, tree + ROOT, root)
         store(base, tree + TOTAL, weight)
         store(base, tree + ENTRIES, 1)
-        store(base, tree + ROOT_WORDS, HEAD + words + 1)
+        store(base, tree + ROOT_WORDS, HEAD + 2 * (words + 1))
         store(base, root + COUNT, 1)
         store(base, root + BEFORE, 0)
         store(base, root + BEHIND, 0)
@@ -421,6 +422,8 @@ def change(base, tree, key, weight):
 @kernel
 def _has_only(base, leaf, key, words):
     """Whether the only key of a leaf is that at a place."""
+    if load(base, leaf + COUNT) != 1:
+        return False
     for word in range(words):
         if load(base, leaf + HEAD + word) != load(base, key + word):
             return False
