@@ -121,6 +121,8 @@ def _search(base, shape, node, stride, key):
         other = load(base, entry)
         if leading != 0 and other != word:
             answer = -leading if other < word else leading
+        elif _are_same(base, entry, key, load(base, shape + KEY_WORDS)):
+            answer = 0
         else:
             answer = compare_keys(base, shape, entry, key)
         if answer == 0:
@@ -422,10 +424,13 @@ def change(base, tree, key, weight):
 @kernel
 def _has_only(base, leaf, key, words):
     """Whether the only key of a leaf is that at a place."""
-    if load(base, leaf + COUNT) != 1:
-        return False
+    return load(base, leaf + COUNT) == 1 and _are_same(base, leaf + HEAD, key, words)
+
+
+@kernel
+def _are_same(base, one, other, words):
     for word in range(words):
-        if load(base, leaf + HEAD + word) != load(base, key + word):
+        if load(base, one + word) != load(base, other + word):
             return False
     return True
 
