@@ -14,6 +14,7 @@ from cqels.kernels.buffers import (
     MASK,
     ROWS,
     STRIDE,
+    TOGETHER,
     add_index,
     change,
     evict,
@@ -21,17 +22,26 @@ from cqels.kernels.buffers import (
     make_ring,
     probe,
 )
-from cqels.kernels.index import COUNT, HEAD
+from cqels.kernels.coming import (
+    KEYS_AHEAD,
+    OUTLOOK_WORDS,
+    ROWS_AHEAD,
+    are_far,
+    bring,
+    expect_keys,
+    expect_matches,
+    go_on,
+)
+from cqels.kernels.index import NEWEST
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import (
     BUFFER,
     INPUT,
     INPUTS,
     OUT,
+    PATHS,
     QUEUE,
     Input,
-    expect_change,
-    expect_matches,
     make_join,
     read_orders,
     set_order,
@@ -70,17 +80,21 @@ def probe_all(base, ring, index, events, first, count, offsets):
     """Read the counter of each event's key and its newest row: a sum, so that nothing is optimised away."""
     total = 0
     for number in range(first, first + count):
-        entry = probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets)
-        found = load(base, entry + COUNT)
-        if found != 0:
-            position = (load(base, entry + HEAD) - 1) & load(base, ring + MASK)
+        rows = load(base, probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets))
+        if rows != 0:
+            position = (rows & NEWEST) & load(base, ring + MASK)
             row = load(base, ring + DATA) + position * load(base, ring + STRIDE)
-            total += found + load(base, row + COLUMNS)
+            total += (rows >> 32) + load(base, row + COLUMNS)
     return total
 
 
 @kernel
-def drive(base, join, events, first, count, span, taking_back, step, operator, sent):
+def _paths(base, join, event):
+    return load(base, load(base, join + INPUT + load(base, event)) + PATHS)
+
+
+@kernel
+def drive(base, join, events, first, count, span, taking_back, step, operator, sent, outlook):
     """Feed a join one event per tick: every window lets go of what is older than `span`, then the event is queued.
 
     With `taking_back` 1 expired rows are changes like any other, and take back what they were joined to.  `step` is the
@@ -92,9 +106,15 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
         now = load(base, event + 1 + TIME)
-        coming, next_one = event + AHEAD * EVENT_WORDS, event + NEAR * EVENT_WORDS  # as the machine looks ahead
-        expect_change(base, join, load(base, coming), coming + 1)
-        expect_matches(base, join, load(base, next_one), next_one + 1)
+        if number % TOGETHER == 0 and are_far(base, _paths(base, join, event)):  # as the machine looks ahead
+            go_on(base, outlook)
+            for coming in range(ROWS_AHEAD * TOGETHER, (ROWS_AHEAD + 1) * TOGETHER):
+                place = event + coming * EVENT_WORDS
+                expect_matches(base, outlook, _paths(base, join, place), place + 1)
+            for coming in range(KEYS_AHEAD * TOGETHER, (KEYS_AHEAD + 1) * TOGETHER):
+                place = event + coming * EVENT_WORDS
+                expect_keys(base, outlook, _paths(base, join, place), place + 1)
+            bring(base, outlook)
         for other in range(inputs):
             source = load(base, join + INPUT + other)
             ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
@@ -143,7 +163,7 @@ def fill_windows(base, join, events, first, count):
 def make_events(arena: Arena, inputs: Words, columns: list[Words]) -> int:
     """Events in the arena, one per time: input, and a row with these columns; empty ones behind, to look ahead at."""
     count = len(inputs)
-    place = arena.take((count + AHEAD) * EVENT_WORDS)
+    place = arena.take((count + (KEYS_AHEAD + 1) * TOGETHER) * EVENT_WORDS)
     block = arena.array(place, count * EVENT_WORDS).reshape(count, EVENT_WORDS)
     block[:, 0] = inputs
     block[:, 1] = 1
@@ -199,6 +219,7 @@ class Join:
         ]
         self.rings = [source.buffer for source in sources]
         self.join = make_join(self.arena, self.out, sources)
+        self.outlook = self.arena.take(OUTLOOK_WORDS)
         self.step = self.operator = self.sent = 0
 
     @property
@@ -216,7 +237,7 @@ class Join:
 
     def feed(self, first: int, block: int, *, taking_back: bool = False) -> int:
         """Feed so many events: rows that came out."""
-        rest = self.step, self.operator, self.sent
+        rest = self.step, self.operator, self.sent, self.outlook
         found = drive(self.arena.base, self.join, self.events, first, block, self.span, int(taking_back), *rest)
         if found < 0:
             raise RuntimeError("a step needed Python: choose other values")
