@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from cqels.kernels import join
 from cqels.kernels.buffers import TOGETHER
-from cqels.kernels.coming import KEYS_AHEAD, ROWS_AHEAD, expect_keys, expect_matches, want
+from cqels.kernels.coming import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
 from cqels.kernels.finder import hash_of, mark_of, slot_of
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, load, store, write_words
@@ -59,6 +59,7 @@ def make_hints(arena: Arena, window: int, patterns: Sequence[int], joins: Sequen
             for number in range(int(words[place + join.INPUTS])):
                 own = int(words[place + join.INPUT + number])
                 if words[own + join.QUEUE] == out:
+                    words[words[own + join.PATHS] + LOOKED] = 1
                     found += [pattern, arena.take(COLUMNS + 3), int(words[own + join.PATHS])]
     return write_words(arena, [len(found) // HINT_WORDS, 0, 0, 0, *found]) if found else 0
 

@@ -290,9 +290,6 @@ def _pass_dead(base, buffer):
                 store(base, found, _less(load(base, found)))
             index = load(base, index + FOLLOWING)
         first += 1
-    if first & (TOGETHER - 1) == 0:
-        for position in range(first + TOGETHER, min(first + 2 * TOGETHER, end)):
-            expect_row(base, buffer, row_of(base, buffer, position))
     store(base, buffer + FIRST, first)
     store(base, buffer + ROWS, end - first)
     room = load(base, buffer + ROOM)

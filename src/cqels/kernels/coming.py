@@ -10,6 +10,8 @@ Nothing here changes what is known: where a row has gone or moved meanwhile, som
     1, 2   keys that a change of it looks up: number, place of pairs (table, place of where in its rows the key is)
     3, 4   inputs that it leads to: number, place of the first one's five words: index, buffer, place of where in its
            rows the key is; and for what a row of that one leads to: number, place of as many words of each
+    5      1 if someone looks ahead for the input, so that its changes need not be looked at when they are there
+    6      of a ring, the first of the rows that will leave whose keys have not been looked at
 
     word   of an outlook
     0      places that are wanted
@@ -24,19 +26,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cqels.kernels.buffers import BAG, FINDER, INDEXES, KIND, row_hash, row_of
+from cqels.kernels.buffers import BAG, FINDER, FIRST, INDEXES, KIND, NEXT, row_hash, row_of
 from cqels.kernels.finder import is_far as finder_is_far
 from cqels.kernels.finder import mark_of, number_of, seek, slot_of
-from cqels.kernels.index import FOLLOWING, KEY, KEYS, LINE, LINK, NEWEST, OPEN, TABLE, find, home_of, is_far
+from cqels.kernels.index import FOLLOWING, KEY, KEYS, LINK, NEWEST, OPEN, TABLE, find, home_of, is_far
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import USED, Arena, fetch, load, store, write_words
 
-BUFFER, TOUCHED, TOUCHED_AT, LEADS, LEADS_AT = range(5)
+BUFFER, TOUCHED, TOUCHED_AT, LEADS, LEADS_AT, LOOKED, LEAVING = range(7)
 INDEX, OTHER, KEY_AT, FURTHER, FURTHER_AT, LEAD_WORDS = range(6)
 WANTED, WALK, WALK_END, WANTED_AT = range(4)
 KEYS_AHEAD, ROWS_AHEAD = 5, 4
 """So many groups (of TOGETHER changes) ahead the keys of a group are looked at, and then the rows that match."""
 _MOST_WANTED, _MOST_WALKS, _WALK_WORDS = 240, 64, 4
+_LEAVING = 16  # rows of a ring that are looked at together before they leave
 _ROW, _LEFT, _BEFORE = 1, 2, 3
 OUTLOOK_WORDS = WANTED_AT + _MOST_WANTED + _MOST_WALKS * _WALK_WORDS
 
@@ -63,7 +66,9 @@ def make_paths(arena: Arena, buffer: int, leads: Sequence[Lead]) -> int:
     for lead in leads:
         touched.setdefault((int(words[lead.index + TABLE]), *lead.offsets), write_words(arena, lead.offsets))
     pairs = [word for key, at in touched.items() for word in (key[0], at)]
-    return write_words(arena, [buffer, len(touched), write_words(arena, pairs), len(leads), _write_leads(arena, leads)])
+    return write_words(
+        arena, [buffer, len(touched), write_words(arena, pairs), len(leads), _write_leads(arena, leads), 0, 0]
+    )
 
 
 def _write_leads(arena: Arena, leads: Sequence[Lead]) -> int:
@@ -108,7 +113,6 @@ def expect_keys(base, outlook, paths, row):
     for _ in range(load(base, paths + TOUCHED)):
         home = home_of(base, load(base, place), row, load(base, place + 1))
         want(base, outlook, home)
-        want(base, outlook, home + LINE)  # a search may go on there
         place += 2
     buffer = load(base, paths + BUFFER)
     if load(base, buffer + KIND) == BAG and finder_is_far(base, load(base, buffer + FINDER)):
@@ -116,10 +120,27 @@ def expect_keys(base, outlook, paths, row):
 
 
 @kernel
+def expect_oldest(base, outlook, paths):
+    """The only step for rows of a ring that will leave: they are counted down, and nothing is asked for them."""
+    buffer = load(base, paths + BUFFER)
+    first, seen = load(base, buffer + FIRST), load(base, paths + LEAVING)
+    if seen >= first + _LEAVING:
+        return
+    end = min(first + 2 * _LEAVING, load(base, buffer + NEXT))
+    for position in range(max(seen, first), end):
+        row = row_of(base, buffer, position)
+        index = load(base, buffer + INDEXES)
+        while index != 0:
+            want(base, outlook, home_of(base, load(base, index + TABLE), row, index + KEY))
+            index = load(base, index + FOLLOWING)
+    store(base, paths + LEAVING, end)
+
+
+@kernel
 def expect_at_once(base, paths, row):
     """Ask for the keys of a row whose turn it is, all of them before the first is looked up."""
     place = load(base, paths + TOUCHED_AT)
-    for _ in range(load(base, paths + TOUCHED)):
+    for _ in range(load(base, paths + TOUCHED) if load(base, paths + LOOKED) == 0 else 0):
         if is_far(base, load(base, place)):
             fetch(base, home_of(base, load(base, place), row, load(base, place + 1)))
         place += 2

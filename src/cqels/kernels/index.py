@@ -202,12 +202,17 @@ def home_of(base, table, row, offsets):
 @kernel
 def _entry(base, table, row, offsets):
     """The entry of the key that a row has at `offsets` (the place of as many words as it has), or a free slot."""
-    first, entry = _first(base, row, offsets, load(base, table + LEAD)), load(base, table + RECENT)
-    single = load(base, table + WORDS) == 1
-    if load(base, entry) == first and (single or _is_of(base, table, entry, row, offsets)):
-        return entry  # a row that comes asks several indexes for its key
+    first, recent = _first(base, row, offsets, load(base, table + LEAD)), load(base, table + RECENT)
+    if load(base, recent) == first and load(base, table + WORDS) == 1:
+        return recent  # a row that comes asks several indexes for its key
+    return _search(base, table, row, offsets, first)
+
+
+@kernel
+def _search(base, table, row, offsets, first):
+    single, near = load(base, table + WORDS) == 1, load(base, table + NEAR)
     data, last, shift = load(base, table + DATA), load(base, table + LAST), load(base, table + SHIFT)
-    entry, near = _home(base, table, row, offsets, first), load(base, table + NEAR)
+    entry = _home(base, table, row, offsets, first)
     home = (entry - data) >> shift
     slot = home
     while True:
