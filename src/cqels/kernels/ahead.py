@@ -42,7 +42,7 @@ COUNT, GONE, KEYS_SEEN, ROWS_SEEN, FIRST_HINT = range(5)
 PATTERN, ROW, PATHS, HINT_WORDS = range(4)
 KEYS, ROWS = 0, 1
 """The steps."""
-FAR = 1 << 12
+FAR = 1 << 14
 """A window of fewer triples is near anyway."""
 _MOST_LEAVING = 4 * TOGETHER  # entries that leave with a group of elements, and are looked at
 
