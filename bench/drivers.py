@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 from functools import partial
+from mmap import PAGESIZE
 
 import numpy as np
 from measure import REPEATS, Words, timed_in_turn
 
 from cqels.kernels.buffers import (
-    AHEAD,
     DATA,
     FIRST,
     MASK,
+    ROOM,
     ROWS,
     STRIDE,
+    TOGETHER,
     add_index,
     change,
     evict,
-    expect_row,
     make_ring,
     probe,
 )
-from cqels.kernels.index import COUNT, HEAD
+from cqels.kernels.coming import (
+    KEYS_AHEAD,
+    LOOKED,
+    OUTLOOK_WORDS,
+    ROWS_AHEAD,
+    are_far,
+    bring,
+    expect_keys,
+    expect_matches,
+    expect_oldest,
+    go_on,
+    make_paths,
+)
+from cqels.kernels.index import NEWEST
 from cqels.kernels.jit import kernel
 from cqels.kernels.join import (
     BUFFER,
     INPUT,
     INPUTS,
     OUT,
+    PATHS,
     QUEUE,
     Input,
-    expect_change,
-    expect_matches,
     make_join,
     read_orders,
     set_order,
@@ -42,7 +55,6 @@ from cqels.kernels.memory import FREE, Arena, call, load, store
 from cqels.kernels.rows import COLUMNS, DONE, TIME, WIDTH, add_row, clear, make_queue
 from cqels.kernels.rows import COUNT as QUEUED
 
-NEAR = 2
 EVENT_WORDS = 8
 """Words of an event: its input, a row of at most seven words."""
 SHAPES = {"star": [(0, 1), (0, 2), (0, 3)], "chain": [(0, 1), (1, 2), (2, 3)]}
@@ -54,12 +66,16 @@ FOREVER = 1 << 40
 
 
 @kernel
-def fill_and_slide(base, ring, index, events, first, count, size, offsets):
+def fill_and_slide(base, ring, index, events, first, count, size, offsets, outlook, paths):
     """Insert rows into a ring, and evict the oldest beyond `size`; ask now and then, or the index would go."""
     for number in range(first, first + count):
         if number % 1000 == 0:
             probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets)
-        expect_row(base, ring, events + (number + AHEAD) * EVENT_WORDS + 1)  # as for the rows of a queue
+        if number % TOGETHER == 0:
+            for coming in range(number + TOGETHER, number + 2 * TOGETHER):
+                expect_keys(base, outlook, paths, events + coming * EVENT_WORDS + 1)
+            expect_oldest(base, outlook, paths)
+            bring(base, outlook)
         if load(base, ring + ROWS) >= size:
             evict(base, ring)
         change(base, ring, events + number * EVENT_WORDS + 1)
@@ -70,17 +86,21 @@ def probe_all(base, ring, index, events, first, count, offsets):
     """Read the counter of each event's key and its newest row: a sum, so that nothing is optimised away."""
     total = 0
     for number in range(first, first + count):
-        entry = probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets)
-        found = load(base, entry + COUNT)
-        if found != 0:
-            position = (load(base, entry + HEAD) - 1) & load(base, ring + MASK)
+        rows = load(base, probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets))
+        if rows != 0:
+            position = (rows & NEWEST) & load(base, ring + MASK)
             row = load(base, ring + DATA) + position * load(base, ring + STRIDE)
-            total += found + load(base, row + COLUMNS)
+            total += (rows >> 32) + load(base, row + COLUMNS)
     return total
 
 
 @kernel
-def drive(base, join, events, first, count, span, taking_back, step, operator, sent):
+def _paths(base, join, event):
+    return load(base, load(base, join + INPUT + load(base, event)) + PATHS)
+
+
+@kernel
+def drive(base, join, events, first, count, span, taking_back, step, operator, sent, outlook):
     """Feed a join one event per tick: every window lets go of what is older than `span`, then the event is queued.
 
     With `taking_back` 1 expired rows are changes like any other, and take back what they were joined to.  `step` is the
@@ -92,9 +112,17 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
         now = load(base, event + 1 + TIME)
-        coming, next_one = event + AHEAD * EVENT_WORDS, event + NEAR * EVENT_WORDS  # as the machine looks ahead
-        expect_change(base, join, load(base, coming), coming + 1)
-        expect_matches(base, join, load(base, next_one), next_one + 1)
+        if number % TOGETHER == 0 and are_far(base, _paths(base, join, event)):  # as the machine looks ahead
+            go_on(base, outlook)
+            for coming in range(ROWS_AHEAD * TOGETHER, (ROWS_AHEAD + 1) * TOGETHER):
+                place = event + coming * EVENT_WORDS
+                expect_matches(base, outlook, _paths(base, join, place), place + 1)
+            for coming in range(KEYS_AHEAD * TOGETHER, (KEYS_AHEAD + 1) * TOGETHER):
+                place = event + coming * EVENT_WORDS
+                expect_keys(base, outlook, _paths(base, join, place), place + 1)
+            for other in range(inputs):
+                expect_oldest(base, outlook, load(base, load(base, join + INPUT + other) + PATHS))
+            bring(base, outlook)
         for other in range(inputs):
             source = load(base, join + INPUT + other)
             ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
@@ -143,7 +171,7 @@ def fill_windows(base, join, events, first, count):
 def make_events(arena: Arena, inputs: Words, columns: list[Words]) -> int:
     """Events in the arena, one per time: input, and a row with these columns; empty ones behind, to look ahead at."""
     count = len(inputs)
-    place = arena.take((count + AHEAD) * EVENT_WORDS)
+    place = arena.take((count + (KEYS_AHEAD + 1) * TOGETHER) * EVENT_WORDS)
     block = arena.array(place, count * EVENT_WORDS).reshape(count, EVENT_WORDS)
     block[:, 0] = inputs
     block[:, 1] = 1
@@ -176,9 +204,11 @@ class Ring:
         self.index = add_index(self.arena, self.ring, [0])
         self.offsets = self.arena.take(2)
         self.arena.words[self.offsets] = COLUMNS
+        self.outlook, self.paths = self.arena.take(OUTLOOK_WORDS), make_paths(self.arena, self.ring, [])
 
     def slide(self, first: int, block: int) -> None:
-        fill_and_slide(self.arena.base, self.ring, self.index, self.events, first, block, self.size, self.offsets)
+        rest = self.size, self.offsets, self.outlook, self.paths
+        fill_and_slide(self.arena.base, self.ring, self.index, self.events, first, block, *rest)
 
     def probe(self, first: int, block: int) -> int:
         return int(probe_all(self.arena.base, self.ring, self.index, self.events, first, block, self.offsets))
@@ -199,6 +229,9 @@ class Join:
         ]
         self.rings = [source.buffer for source in sources]
         self.join = make_join(self.arena, self.out, sources)
+        for own in self.arena.array(self.join + INPUT, len(columns)):
+            self.arena.words[self.arena.words[own + PATHS] + LOOKED] = 1
+        self.outlook = self.arena.take(OUTLOOK_WORDS)
         self.step = self.operator = self.sent = 0
 
     @property
@@ -213,10 +246,13 @@ class Join:
     def fill(self, count: int) -> None:
         """Let the first events be in the windows, as if all had been there when the join began."""
         fill_windows(self.arena.base, self.join, self.events, 0, count)
+        for ring in self.rings:  # the system hands memory out once: a window that has slid for long has all of its own
+            data, room, stride = (int(self.arena.words[ring + word]) for word in (DATA, ROOM, STRIDE))
+            self.arena.words[data : data + room * stride : PAGESIZE // 8] |= 0
 
     def feed(self, first: int, block: int, *, taking_back: bool = False) -> int:
         """Feed so many events: rows that came out."""
-        rest = self.step, self.operator, self.sent
+        rest = self.step, self.operator, self.sent, self.outlook
         found = drive(self.arena.base, self.join, self.events, first, block, self.span, int(taking_back), *rest)
         if found < 0:
             raise RuntimeError("a step needed Python: choose other values")

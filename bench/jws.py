@@ -39,7 +39,7 @@ from cqels.kernels.buffers import AHEAD
 from cqels.kernels.distinct import distinct_step, make_distinct
 from cqels.kernels.folds import Fold, make_grouping, run_group
 from cqels.kernels.group import group_step
-from cqels.kernels.index import TABLE
+from cqels.kernels.index import OPEN
 from cqels.kernels.lore import make_terms
 from cqels.kernels.rows import make_queue
 from cqels.kernels.terms import ArenaDictionary
@@ -108,7 +108,7 @@ def _index(size: int, keys: int, block: int) -> Measured:
         lambda number: ring.probe(size + number * block, block),
         lambda number: plain.probe(parts[number]),
     )
-    assert ring.arena.words[ring.index + TABLE] != 0
+    assert ring.arena.words[ring.index + OPEN] != 0
     slide, slow, look, look_slow = (value / block for value in spent)
     probes = RING_PROBES if size == 1_000_000 else {}
     yield "insert", Point(f"{keys:,}", size, 1 / slide, {"dict": 1 / slow}, RING_INSERTS)

@@ -201,7 +201,7 @@ def tables(arena: Arena, *places: int) -> list[bool]:
     for buffer in places:
         at = int(arena.words[buffer + buffers.INDEXES])
         while at != 0:
-            found.append(bool(arena.words[at + index.TABLE]))
+            found.append(bool(arena.words[at + index.OPEN]))
             at = int(arena.words[at + index.FOLLOWING])
     return found
 
@@ -386,9 +386,10 @@ def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]
     arena.words[offsets : offsets + len(key)] = range(len(key))
     entry = int(probe(arena.base, buffer, found, scratch, offsets))
     assert entry != 0
-    position = int(arena.words[entry + index.HEAD]) - 1
+    word = int(arena.words[entry])
+    position = word & index.NEWEST
     rows: Counter[Row] = Counter()
-    for _ in range(int(arena.words[entry + index.COUNT])):
+    for _ in range(word >> 32):
         place = int(row_of(arena.base, buffer, position))
         words = [int(word) for word in arena.array(place, int(arena.words[buffer + buffers.WIDTH]))]
         rows[tuple(words[1:])] += words[0]
@@ -436,13 +437,13 @@ def test_an_index_goes_when_no_one_asks() -> None:
     row = row_at(arena.base, queue, 0)
     for _ in range(20):
         change(arena.base, ring, row)
-    assert arena.words[found + index.TABLE] == 0
+    assert arena.words[found + index.OPEN] == 0
     assert rows_of_key(arena, ring, found, (7,)) == Counter({(0, 0, 0, 7): 20})
-    assert arena.words[found + index.TABLE] != 0
+    assert arena.words[found + index.OPEN] != 0
     for _ in range(1000):
         change(arena.base, ring, row)
         evict(arena.base, ring)
-    assert arena.words[found + index.TABLE] == 0
+    assert arena.words[found + index.OPEN] == 0
     assert rows_of_key(arena, ring, found, (7,)) == Counter({(0, 0, 0, 7): 20})
 
 
@@ -459,7 +460,7 @@ def test_keys_that_never_come_back_do_not_fill_the_table() -> None:
             evict(arena.base, ring)
             if number % 50 == 0:
                 assert rows_of_key(arena, ring, found, (number,)).total() == 1
-    assert arena.words[found + index.LAST] < 1024
+    assert arena.words[arena.words[found + index.TABLE] + index.LAST] < 1024
 
 
 def test_a_row_not_in_a_ring_is_counted() -> None:

@@ -1,12 +1,13 @@
-"""Looking ahead: what coming triples will touch in windows and joins is brought near before their turn.
+"""Looking ahead at windows: what coming triples, and those that leave, will touch in windows and joins is brought near.
 
-Windows and indexes of many rows are far away in memory, and a block of elements says what comes: while one triple is
-worked off, what the next ones need is on its way.  It is done twice: what is found by a hash, and when that has come,
-the rows that it leads to.  Nothing here changes what is known.
+A block of elements says what comes, a window what goes: while a group of elements is worked off, what the next groups
+need is on its way (coming.py).  Nothing here changes what is known.
 
-    word   of the hints for a window: how many there are, then for each pattern over it whose rows are a join's input
-    0, 1   pattern; place for a row of it
-    2, 3   join, number of the input
+    word   of the hints for a window
+    0      how many there are
+    1      entries that had left it when they were looked at last
+    2, 3   of those that will leave, the first ones whose keys and whose rows have not been looked at
+    4 …    for each pattern over it whose rows are a join's input: pattern, place for a row of it, paths of the input
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cqels.kernels import join
-from cqels.kernels.finder import expect_mark, hash_of, mark_of
+from cqels.kernels.buffers import TOGETHER
+from cqels.kernels.coming import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
+from cqels.kernels.finder import hash_of, mark_of, slot_of
 from cqels.kernels.jit import kernel
-from cqels.kernels.join import expect_change, expect_matches, write_words
-from cqels.kernels.memory import Arena, load, store
+from cqels.kernels.memory import Arena, load, store, write_words
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME
 from cqels.kernels.window import (
     COME,
@@ -31,18 +33,22 @@ from cqels.kernels.window import (
     KIND,
     LEFT,
     QUEUE,
+    STAR,
     entry_of,
     matches,
 )
 
-PATTERN, ROW, JOIN, INPUT = range(4)
-HINT_WORDS = 4
-FAR = 1 << 12
+COUNT, GONE, KEYS_SEEN, ROWS_SEEN, FIRST_HINT = range(5)
+PATTERN, ROW, PATHS, HINT_WORDS = range(4)
+KEYS, ROWS = 0, 1
+"""The steps."""
+FAR = 1 << 14
 """A window of fewer triples is near anyway."""
+_MOST_LEAVING = 4 * TOGETHER  # entries that leave with a group of elements, and are looked at
 
 
 def make_hints(arena: Arena, window: int, patterns: Sequence[int], joins: Sequence[int]) -> int:
-    """The hints for a window, by the operators of patterns and joins; 0 for a window that is not kept in a ring."""
+    """The hints for a window, by the operators of patterns and joins; 0 if there are none, or it is no ring."""
     words = arena.words
     if words[window + KIND] > ELEMENTS:
         return 0
@@ -51,31 +57,51 @@ def make_hints(arena: Arena, window: int, patterns: Sequence[int], joins: Sequen
         queue, pattern, out = (int(word) for word in words[operator : operator + 3])
         for place in joins if queue == words[window + QUEUE] else ():
             for number in range(int(words[place + join.INPUTS])):
-                if words[words[place + join.INPUT + number] + join.QUEUE] == out:
-                    found += [pattern, arena.take(COLUMNS + 3), place, number]
-    return write_words(arena, [len(found) // HINT_WORDS, *found])
+                own = int(words[place + join.INPUT + number])
+                if words[own + join.QUEUE] == out:
+                    words[words[own + join.PATHS] + LOOKED] = 1
+                    found += [pattern, arena.take(COLUMNS + 3), int(words[own + join.PATHS])]
+    return write_words(arena, [len(found) // HINT_WORDS, 0, 0, 0, *found]) if found else 0
 
 
 @kernel
-def expect_leaving(base, window, hints, place, near):
-    """Have brought near what will be touched when an entry leaves that has so many before it."""
-    number = load(base, window + LEFT) + place
-    if number < load(base, window + ENTERED):
-        entry = entry_of(base, window, number)
-        time, element = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
-        expect_triple(base, window, hints, entry, time, element, near)
+def is_far(base, window, hints):
+    """Whether it pays to look ahead for a window."""
+    if hints == 0 or load(base, window + STAR) != 0:
+        return False
+    return load(base, window + COME) - load(base, window + LEFT) >= FAR
 
 
 @kernel
-def expect_triple(base, window, hints, triple, time, number, near):
-    """Have brought near what a change by this triple will touch; with `near`, what is found there has come."""
-    if load(base, window + COME) - load(base, window + LEFT) < FAR:
-        return
-    if near == 0:
-        expect_mark(base, load(base, window + FINDER), mark_of(hash_of(base, triple, 3), 0))
+def expect_leaving(base, outlook, window, hints):
+    """Take both steps for the entries that will leave next, as many as left since the last time."""
+    left, entered = load(base, window + LEFT), load(base, window + ENTERED)
+    pace = min(max(left - load(base, hints + GONE), TOGETHER), _MOST_LEAVING)
+    store(base, hints + GONE, left)
+    keys = max(load(base, hints + KEYS_SEEN), left)
+    for number in range(max(load(base, hints + ROWS_SEEN), left), min(left + (ROWS_AHEAD + 1) * pace, keys)):
+        _expect_entry(base, outlook, window, hints, number, ROWS)
+        store(base, hints + ROWS_SEEN, number + 1)
+    for number in range(keys, min(left + (KEYS_AHEAD + 1) * pace, entered)):
+        _expect_entry(base, outlook, window, hints, number, KEYS)
+        store(base, hints + KEYS_SEEN, number + 1)
+
+
+@kernel
+def _expect_entry(base, outlook, window, hints, number, step):
+    entry = entry_of(base, window, number)
+    time, element = load(base, entry + ENTRY_TIME), load(base, entry + ENTRY_NUMBER)
+    expect_triple(base, outlook, window, hints, entry, time, element, step)
+
+
+@kernel
+def expect_triple(base, outlook, window, hints, triple, time, number, step):
+    """Take a step for what a change by this triple will touch."""
+    if step == KEYS:
+        want(base, outlook, slot_of(base, load(base, window + FINDER), mark_of(hash_of(base, triple, 3), 0)))
     fresh = load(base, window + FLAGS) & FRESH
-    for place in range(load(base, hints)):
-        hint = hints + 1 + place * HINT_WORDS
+    for place in range(load(base, hints + COUNT)):
+        hint = hints + FIRST_HINT + place * HINT_WORDS
         pattern, row = load(base, hint + PATTERN), load(base, hint + ROW)
         if not matches(base, pattern, triple):
             continue
@@ -86,7 +112,7 @@ def expect_triple(base, window, hints, triple, time, number, near):
             column = load(base, pattern + 3 * position + 2)
             if column >= 0:
                 store(base, row + COLUMNS + column, load(base, triple + position))
-        if near == 0:
-            expect_change(base, load(base, hint + JOIN), load(base, hint + INPUT), row)
+        if step == KEYS:
+            expect_keys(base, outlook, load(base, hint + PATHS), row)
         else:
-            expect_matches(base, load(base, hint + JOIN), load(base, hint + INPUT), row)
+            expect_matches(base, outlook, load(base, hint + PATHS), row)

@@ -25,6 +25,7 @@ it comes.
     …      bag: the operator's words.  A free row has weight 0, and position + 1 of the next free row in word 1
     …      ring: a link per index: position of the next older row with the same key
            bag: two per index: positions of the next older and the next newer row with the same key, or -1
+    …      one more if that makes it as long as lines of the cache are, so that it is in as few of them as possible
 
 The rows of a key are as many as its counter says, from the newest on: so a ring forgets its oldest row without looking
 for links to it (JWS Alg. 1–2).  In a ring a row that goes out of turn stays as a row of weight 0 until its turn comes,
@@ -51,21 +52,26 @@ from cqels.kernels.finder import (
     seek,
 )
 from cqels.kernels.index import (
-    COUNT,
     FOLLOWING,
-    HEAD,
     IDLE,
     KEY,
+    LINE,
     LINK,
+    NEWEST,
+    ONE,
+    OPEN,
     SORTED,
     TABLE,
-    close_table,
     enter,
-    expect,
     find,
+    has_room,
+    home_of,
     make_index,
-    open_table,
+    make_table,
+    open_index,
+    shut_index,
 )
+from cqels.kernels.index import is_far as table_is_far
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, fetch, give, load, store, take
 from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, row_at
@@ -78,6 +84,8 @@ SCAN = 8
 """A buffer of at most so many rows is read row by row rather than through an index."""
 AHEAD = 4
 """How many rows ahead of the one worked on is brought near what the next ones will touch."""
+TOGETHER = 4
+"""Rows or elements for which what they will touch is brought near at the same time, a power of two."""
 _IDLE_ROWS, _IDLE_LEAST = (
     4,
     256,
@@ -111,25 +119,32 @@ def _make(arena: Arena, kind: int, columns: int, room: int, own: int) -> int:
     return buffer
 
 
-def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: bool = False) -> int:
-    """The index of a buffer on some columns, made if there is none.
+def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: bool = False, table: int = 0) -> int:
+    """The index of a buffer on some columns, made if there is none: in a `table` (index.py) if that has room.
 
-    With `by_stamps` (bags only) the rows of a key are kept in order, newest first, and the index never goes.
+    Columns of an index are never unbound, but with `by_stamps` (bags only): then the rows of a key are kept in order,
+    newest first, and the index never goes.
     """
     offsets = [COLUMNS + column for column in sorted(set(columns))]
+    links = 1 if arena.words[buffer + KIND] == RING else 2
+    link = int(arena.words[buffer + WIDTH] + arena.words[buffer + OWN])
     index = int(arena.words[buffer + INDEXES])
     while index != 0:
+        link += links
         if list(arena.array(index + KEY, int(arena.words[index + KEY - 1]))) == offsets and (
             bool(arena.words[index + SORTED]) == by_stamps
         ):
             return index
         index = int(arena.words[index + FOLLOWING])
-    index = make_index(arena, offsets)
-    stride = int(arena.words[buffer + STRIDE])
-    links = 1 if arena.words[buffer + KIND] == RING else 2
-    if not resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride + links):
+    if table == 0 or not has_room(arena, table):
+        table = make_table(arena, len(offsets), lead=by_stamps)
+    index = make_index(arena, table, offsets)
+    stride = link + links
+    if stride % LINE == LINE - 1:
+        stride += 1
+    if not resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride):
         raise MemoryError("the arena is full")
-    arena.words[index + LINK] = stride
+    arena.words[index + LINK] = link
     arena.words[index + SORTED] = by_stamps
     arena.words[index + FOLLOWING] = arena.words[buffer + INDEXES]
     arena.words[buffer + INDEXES] = index
@@ -147,8 +162,8 @@ def row_of(base, buffer, position):
 
 @kernel
 def probe(base, buffer, index, row, offsets):
-    """The entry of the key that `row` has at `offsets`, or 0 if the buffer is better read row by row."""
-    if load(base, index + TABLE) == 0 and (load(base, buffer + ROWS) <= SCAN or not build(base, buffer, index)):
+    """The place of the index's word about the key of `row`, as `find` has it, or 0 if it is better read row by row."""
+    if load(base, index + OPEN) == 0 and (load(base, buffer + ROWS) <= SCAN or not build(base, buffer, index)):
         return 0
     store(base, index + IDLE, 0)
     return find(base, index, row, offsets)
@@ -156,16 +171,27 @@ def probe(base, buffer, index, row, offsets):
 
 @kernel
 def build(base, buffer, index):
-    """Make the table of an index from the rows of its buffer: False if the arena is full."""
-    if not open_table(base, index):
+    """Open an index with the rows of its buffer: False if the arena is full."""
+    if not open_index(base, index):
         return False
     ring = load(base, buffer + KIND) == RING
     for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
+        row = row_of(base, buffer, position)
         # a ring counts its rows of weight 0 too, for it counts them down when their turn comes
-        if (ring or load(base, row_of(base, buffer, position)) != 0) and not _link(base, buffer, index, position):
-            close_table(base, index)
+        if (ring or load(base, row) != 0) and not _link(base, buffer, index, position, row):
+            close(base, buffer, index)
             return False
     return True
+
+
+@kernel
+def close(base, buffer, index):
+    """Close an index that is open; it may have some of the rows of its buffer only."""
+    if shut_index(base, index):
+        for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
+            place = row_of(base, buffer, position)
+            if load(base, buffer + KIND) == RING or load(base, place) != 0:
+                store(base, find(base, index, place, index + KEY), 0)
 
 
 @kernel
@@ -185,7 +211,7 @@ def change(base, buffer, row):
 @kernel
 def swap(base, buffer, row, twin):
     """Take a row away and add another that agrees with it in all that is indexed: False if the arena is full."""
-    mixed, other = _hash(base, buffer, row), _hash(base, buffer, twin)
+    mixed, other = row_hash(base, buffer, row), row_hash(base, buffer, twin)
     position = _locate(base, buffer, row, mixed) if load(base, buffer + KIND) == BAG else -1
     place = row_of(base, buffer, position)
     if position < 0 or load(base, place) != 1 or _locate(base, buffer, twin, other) >= 0:
@@ -212,20 +238,11 @@ def expect_row(base, buffer, row):
     """Have what a change of this row will touch brought near."""
     index = load(base, buffer + INDEXES)
     while index != 0:
-        if load(base, index + TABLE) != 0:
-            expect(base, index, row, index + KEY)
+        if load(base, index + OPEN) != 0 and table_is_far(base, load(base, index + TABLE)):
+            fetch(base, home_of(base, load(base, index + TABLE), row, index + KEY))
         index = load(base, index + FOLLOWING)
     if load(base, buffer + KIND) == BAG and is_far(base, load(base, buffer + FINDER)):
-        expect_mark(base, load(base, buffer + FINDER), mark_of(_hash(base, buffer, row), 0))
-
-
-@kernel
-def expect_found(base, buffer, row):
-    """Have a row that will be taken from a bag brought near, when `expect_row` has done its part."""
-    if load(base, buffer + KIND) == BAG:
-        slot = seek(base, load(base, buffer + FINDER), mark_of(_hash(base, buffer, row), 0), 0)
-        if slot != 0:
-            fetch(base, row_of(base, buffer, number_of(load(base, slot))))
+        expect_mark(base, load(base, buffer + FINDER), mark_of(row_hash(base, buffer, row), 0))
 
 
 # --- rings
@@ -242,7 +259,7 @@ def _append(base, buffer, row):
         store(base, place + word, load(base, row + word))
     store(base, buffer + NEXT, position + 1)
     store(base, buffer + ROWS, rows + 1)
-    if not _enter_all(base, buffer, position):
+    if not _enter_all(base, buffer, position, row):
         return -2
     return position
 
@@ -281,13 +298,11 @@ def _pass_dead(base, buffer):
             break
         index = load(base, buffer + INDEXES)
         while index != 0:
-            if load(base, index + TABLE) != 0:
-                entry = find(base, index, place, index + KEY)
-                store(base, entry + COUNT, load(base, entry + COUNT) - 1)
+            if load(base, index + OPEN) != 0:
+                found = find(base, index, place, index + KEY)
+                store(base, found, _less(load(base, found)))
             index = load(base, index + FOLLOWING)
         first += 1
-    if first + AHEAD < end:
-        expect_row(base, buffer, row_of(base, buffer, first + AHEAD))
     store(base, buffer + FIRST, first)
     store(base, buffer + ROWS, end - first)
     room = load(base, buffer + ROOM)
@@ -301,7 +316,7 @@ def _pass_dead(base, buffer):
 @kernel
 def locate(base, buffer, row):
     """The position of a row in a bag, or -1."""
-    return _locate(base, buffer, row, _hash(base, buffer, row))
+    return _locate(base, buffer, row, row_hash(base, buffer, row))
 
 
 @kernel
@@ -318,7 +333,7 @@ def _locate(base, buffer, row, mixed):
 
 @kernel
 def _change_bag(base, buffer, row):
-    weight, mixed = load(base, row + WEIGHT), _hash(base, buffer, row)
+    weight, mixed = load(base, row + WEIGHT), row_hash(base, buffer, row)
     position = _locate(base, buffer, row, mixed)
     if position < 0:
         return -1 if weight == 0 else _insert(base, buffer, row, mixed)
@@ -351,7 +366,7 @@ def _insert(base, buffer, row, mixed):
     for word in range(load(base, buffer + OWN)):
         store(base, place + width + word, 0)
     store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
-    if not _enter_all(base, buffer, position):
+    if not _enter_all(base, buffer, position, row):
         return -2
     return position
 
@@ -361,7 +376,7 @@ def _delete(base, buffer, position, mixed):
     place = row_of(base, buffer, position)
     index = load(base, buffer + INDEXES)
     while index != 0:
-        if load(base, index + TABLE) != 0:
+        if load(base, index + OPEN) != 0:
             _unlink(base, buffer, index, place)
         index = load(base, index + FOLLOWING)
     remove_mark(base, load(base, buffer + FINDER), mark_of(mixed, position))
@@ -396,21 +411,22 @@ def _compact(base, buffer):
     for position in range(end):
         if load(base, old + position * stride) != 0:
             copy(base, old + position * stride, data + kept * stride, stride)
-            add_mark(base, finder, mark_of(_hash(base, buffer, data + kept * stride), kept))
+            add_mark(base, finder, mark_of(row_hash(base, buffer, data + kept * stride), kept))
             kept += 1
     store(base, buffer + NEXT, kept)
     give(base, old, room * stride)
     index = load(base, buffer + INDEXES)
     while index != 0:
-        if load(base, index + TABLE) != 0:
-            close_table(base, index)
+        if load(base, index + OPEN) != 0:
+            close(base, buffer, index)
             if load(base, index + SORTED) != 0:
                 build(base, buffer, index)
         index = load(base, index + FOLLOWING)
 
 
 @kernel
-def _hash(base, buffer, row):
+def row_hash(base, buffer, row):
+    """The hash by which a bag finds a row."""
     return hash_of(base, row + TIME, load(base, buffer + WIDTH) - TIME)
 
 
@@ -457,37 +473,37 @@ def resize(base, buffer, room, stride):
 
 
 @kernel
-def _enter_all(base, buffer, position):
+def _enter_all(base, buffer, position, row):
     """Put a new row into the indexes that there are: False if the arena is full and one of them must not go."""
     index = load(base, buffer + INDEXES)
     while index != 0:
-        if load(base, index + TABLE) != 0:
+        if load(base, index + OPEN) != 0:
             idle = load(base, index + IDLE) + 1
             store(base, index + IDLE, idle)
             if load(base, index + SORTED) != 0:
-                if not _link(base, buffer, index, position):
+                if not _link(base, buffer, index, position, row):
                     return False
             elif idle > _IDLE_ROWS * load(base, buffer + ROWS) + _IDLE_LEAST or not _link(
-                base, buffer, index, position
+                base, buffer, index, position, row
             ):
-                close_table(base, index)
+                close(base, buffer, index)
         index = load(base, index + FOLLOWING)
     return True
 
 
 @kernel
-def _link(base, buffer, index, position):
+def _link(base, buffer, index, position, row):
     """Put a row at the head of its key's rows, or where its stamps belong."""
     place, link = row_of(base, buffer, position), load(base, index + LINK)
-    entry = enter(base, index, place)
-    if entry == 0:
+    found = enter(base, index, row)
+    if found == 0:
         return False
-    count = load(base, entry + COUNT)
-    store(base, entry + COUNT, count + 1)
-    older = load(base, entry + HEAD) - 1 if count != 0 else -1
+    rows = load(base, found) + ONE
+    older = rows & NEWEST if rows != ONE else -1
+    newest = (rows & ~NEWEST) | (position & NEWEST)
     if load(base, buffer + KIND) == RING:
         store(base, place + link, older)
-        store(base, entry + HEAD, position + 1)
+        store(base, found, newest)
         return True
     before = -1
     if load(base, index + SORTED) != 0:
@@ -500,8 +516,7 @@ def _link(base, buffer, index, position):
         store(base, row_of(base, buffer, older) + link + 1, position)
     if before >= 0:
         store(base, row_of(base, buffer, before) + link, position)
-    else:
-        store(base, entry + HEAD, position + 1)
+    store(base, found, rows if before >= 0 else newest)
     return True
 
 
@@ -509,12 +524,19 @@ def _link(base, buffer, index, position):
 def _unlink(base, buffer, index, place):
     """Take a bag's row out of the rows of its key."""
     link = load(base, index + LINK)
-    entry = find(base, index, place, index + KEY)
-    store(base, entry + COUNT, load(base, entry + COUNT) - 1)
+    found = find(base, index, place, index + KEY)
+    rows = _less(load(base, found))
     older, before = load(base, place + link), load(base, place + link + 1)
     if older >= 0:
         store(base, row_of(base, buffer, older) + link + 1, before)
     if before >= 0:
         store(base, row_of(base, buffer, before) + link, older)
     elif older >= 0:
-        store(base, entry + HEAD, older + 1)
+        rows = (rows & ~NEWEST) | older
+    store(base, found, rows)
+
+
+@kernel
+def _less(rows):
+    """The word of an index about a key when one of its rows has gone."""
+    return rows - ONE if rows >= 2 * ONE else 0

@@ -16,7 +16,7 @@ With spans, the oldest element of the output is that of all duplicates.
 from __future__ import annotations
 
 from cqels.kernels.buffers import add_index, change, make_bag, row_of
-from cqels.kernels.index import COUNT, FULL, HEAD, KEY, LINK, TABLE, count_key, find, make_counter
+from cqels.kernels.index import FULL, KEY, LINK, NEWEST, OPEN, count_key, find, make_counter
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, load, store
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at, said
@@ -72,13 +72,13 @@ def _replace(base, distinct, row):
         load(base, distinct + BY_STAMPS),
         load(base, distinct + BEFORE),
     )
-    if load(base, index + TABLE) == 0:
+    if load(base, index + OPEN) == 0:
         return False  # it could not be built again in a full arena
     newest = _newest(base, bag, index, row)
     if newest != 0:
         copy(base, newest, before, load(base, load(base, distinct + IN) + WIDTH))
         store(base, before + OLDEST, _oldest(base, distinct, bag, index, newest))
-    if change(base, bag, row) == -2 or load(base, index + TABLE) == 0:
+    if change(base, bag, row) == -2 or load(base, index + OPEN) == 0:
         return False
     now = _newest(base, bag, index, row)
     oldest = _oldest(base, distinct, bag, index, now) if now != 0 else ALWAYS
@@ -100,9 +100,9 @@ def _oldest(base, distinct, bag, index, newest):
     oldest = load(base, newest + OLDEST)
     if load(base, distinct + SPANS) == 0:
         return oldest
-    entry = find(base, index, newest, index + KEY)
-    position = load(base, entry + HEAD) - 1
-    for _ in range(load(base, entry + COUNT)):
+    rows = load(base, find(base, index, newest, index + KEY))
+    position = rows & NEWEST
+    for _ in range(rows >> 32):
         place = row_of(base, bag, position)
         if load(base, place + WEIGHT) > 0:
             oldest = min(oldest, load(base, place + OLDEST))
@@ -113,9 +113,9 @@ def _oldest(base, distinct, bag, index, newest):
 @kernel
 def _newest(base, bag, index, row):
     """The place of the newest duplicate of a row, or 0. A negative weight is a row taken back too early: it waits."""
-    entry = find(base, index, row, index + KEY)
-    position = load(base, entry + HEAD) - 1
-    for _ in range(load(base, entry + COUNT)):
+    rows = load(base, find(base, index, row, index + KEY))
+    position = rows & NEWEST
+    for _ in range(rows >> 32):
         place = row_of(base, bag, position)
         if load(base, place + WEIGHT) > 0:
             return place

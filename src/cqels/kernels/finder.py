@@ -71,9 +71,15 @@ def is_far(base, finder):
 
 
 @kernel
+def slot_of(base, finder, mark):
+    """The place of the slot where the search for a mark begins."""
+    return load(base, finder + SLOTS) + ((mark >> 32) & load(base, finder + LAST))
+
+
+@kernel
 def expect_mark(base, finder, mark):
     """Have the slot of a mark brought near. Only where `is_far` is it worth while."""
-    fetch(base, load(base, finder + SLOTS) + ((mark >> 32) & load(base, finder + LAST)))
+    fetch(base, slot_of(base, finder, mark))
 
 
 @kernel

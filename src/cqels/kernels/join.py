@@ -28,6 +28,7 @@ of an index; all join columns are compared when rows are put together.
     8      all its join columns
     9, 10  its indexes, most columns first: number, place of triples (index, columns, place of where in the output row
            the words of the key are)
+    11     its paths (coming.py)
 
     word   of a frame: what has been put together from fewer inputs, and the input that comes next
     0–3    weight and stamps, as in a row
@@ -39,7 +40,7 @@ of an index; all join columns are compared when rows are put together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cqels.kernels.buffers import (
@@ -51,28 +52,28 @@ from cqels.kernels.buffers import (
     STRIDE,
     add_index,
     change,
-    expect_found,
-    expect_row,
     probe,
     row_of,
     swap,
 )
+from cqels.kernels.coming import Lead, expect_at_once, make_paths
+from cqels.kernels.index import DATA as TABLE_DATA
 from cqels.kernels.index import (
-    COUNT,
     FULL,
-    HEAD,
+    KEYS,
     LAST,
     LINK,
+    NEWEST,
+    OWN,
     SHIFT,
     TABLE,
-    WORDS,
     count_key,
-    expect,
-    find,
+    has_room,
     make_counter,
+    make_table,
 )
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, fetch, load, store
+from cqels.kernels.memory import Arena, fetch, load, store, write_words
 from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, in_time, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 from cqels.model.limits import MOST_JOIN_COLUMNS
@@ -80,6 +81,7 @@ from cqels.model.limits import MOST_JOIN_COLUMNS
 INPUTS, OUT, ROW, FRAMES, TIMING = 1, 2, 3, 4, 5
 ORDERS, ORDER, REPEATED, INPUT = 6, 7, 8, 9
 QUEUE, BUFFER, APPLY, FIXED, PLAIN, PLAIN_AT, JOINED, JOINED_AT, SHARED, PROBES, PROBES_AT = range(11)
+PATHS, INPUT_WORDS = 11, 12
 BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
 MOST_INPUTS, MOST_INDEXES = 15, 4
 _CROSS = 1 << 62  # more than any count: inputs that share nothing with what is bound come last
@@ -122,9 +124,44 @@ def make_join(arena: Arena, out: int, inputs: Sequence[Input], *, timing: int = 
     block[ROW] = arena.take(width)
     block[FRAMES] = arena.take(FRAME_WORDS * len(inputs))
     block[ORDERS] = make_counter(arena, [0])
+    tables: dict[tuple[int, ...], int] = {}
     for number, item in enumerate(inputs):
-        block[INPUT + number] = _make_input(arena, item, _keys(inputs, number, bits), bits)
+        block[INPUT + number] = _make_input(arena, item, _keys(inputs, number, bits), bits, tables)
+    places = [int(place) for place in block[INPUT:]]
+    for number, place in enumerate(places):
+        leads = _leads(arena, inputs, places, number)
+        arena.words[place + PATHS] = make_paths(arena, inputs[number].buffer, leads)
     return join
+
+
+def _leads(
+    arena: Arena, inputs: Sequence[Input], places: Sequence[int], number: int, passed: Collection[int] = ()
+) -> list[Lead]:
+    """The inputs that a row of one leads to, for looking ahead; not those that were passed on the way to it."""
+    found = []
+    for other in range(len(inputs)):
+        if other == number or other in passed:
+            continue
+        if probed := _probe_from(arena, inputs[number], places[other]):
+            found.append((other, *probed))
+    if passed:
+        return [Lead(index, inputs[other].buffer, offsets) for other, index, offsets in found]
+    near = {number, *(other for other, _, _ in found)}
+    return [
+        Lead(index, inputs[other].buffer, offsets, tuple(_leads(arena, inputs, places, other, near)))
+        for other, index, offsets in found
+    ]
+
+
+def _probe_from(arena: Arena, item: Input, other: int) -> tuple[int, tuple[int, ...]] | None:
+    """The index of another input that a row of one has all words of the key for, and where in that row they are."""
+    where = {COLUMNS + output: COLUMNS + at for at, output in enumerate(item.columns) if at not in item.nullable}
+    for probe_at in range(int(arena.words[other + PROBES])):
+        index, _, outputs = (int(word) for word in arena.array(int(arena.words[other + PROBES_AT]) + 3 * probe_at, 3))
+        key = [int(word) for word in arena.array(outputs, int(arena.words[index + KEYS]))]
+        if all(output in where for output in key):
+            return index, tuple(where[output] for output in key)
+    return None
 
 
 def _keys(inputs: Sequence[Input], number: int, bits: dict[int, int]) -> list[frozenset[int]]:
@@ -149,9 +186,16 @@ def _keys(inputs: Sequence[Input], number: int, bits: dict[int, int]) -> list[fr
     return chosen[::-1]
 
 
-def _make_input(arena: Arena, item: Input, keys: list[frozenset[int]], bits: dict[int, int]) -> int:
-    place = arena.take(11)
-    block = arena.array(place, 11)
+def _make_input(
+    arena: Arena,
+    item: Input,
+    keys: list[frozenset[int]],
+    bits: dict[int, int],
+    tables: dict[tuple[int, ...], int],
+) -> int:
+    """An input. `tables` has the table of the indexes on some output columns: all inputs use the same."""
+    place = arena.take(INPUT_WORDS)
+    block = arena.array(place, INPUT_WORDS)
     plain, joined, probes = [], [], []
     for column, output in enumerate(item.columns):
         if output in bits:
@@ -162,21 +206,17 @@ def _make_input(arena: Arena, item: Input, keys: list[frozenset[int]], bits: dic
         columns = sorted(
             column for column, output in enumerate(item.columns) if output in key and column not in item.nullable
         )
-        outputs = [COLUMNS + item.columns[column] for column in columns]
+        outputs = tuple(COLUMNS + item.columns[column] for column in columns)
         mask = sum(bits[output] for output in key)
-        probes += [add_index(arena, item.buffer, columns), mask, write_words(arena, outputs)]
+        if outputs not in tables or not has_room(arena, tables[outputs]):
+            tables[outputs] = make_table(arena, len(outputs))
+        index = add_index(arena, item.buffer, columns, table=tables[outputs])
+        probes += [index, mask, write_words(arena, outputs)]
     block[QUEUE], block[BUFFER], block[APPLY] = item.queue, item.buffer, item.apply
     block[PLAIN], block[PLAIN_AT] = len(plain) // 2, write_words(arena, plain)
     block[JOINED], block[JOINED_AT] = len(joined) // 3, write_words(arena, joined)
     block[SHARED] = sum({bits[output] for output in item.columns if output in bits})
     block[PROBES], block[PROBES_AT] = len(probes) // 3, write_words(arena, probes)
-    return place
-
-
-def write_words(arena: Arena, words: Sequence[int]) -> int:
-    """A new block with these words: its place."""
-    place = arena.take(max(len(words), 1))
-    arena.words[place : place + len(words)] = words
     return place
 
 
@@ -189,13 +229,14 @@ def set_order(arena: Arena, join: int, origin: int, order: Sequence[int]) -> Non
 def read_orders(arena: Arena, join: int) -> dict[tuple[int, ...], int]:
     """How often each order was taken: the input of a row, then those it probed until all were or one had no match."""
     index = int(arena.words[join + ORDERS])
-    shift, table = int(arena.words[index + SHIFT]), int(arena.words[index + TABLE])
+    table, own = int(arena.words[index + TABLE]), int(arena.words[index + OWN])
+    shift, data = int(arena.words[table + SHIFT]), int(arena.words[table + TABLE_DATA])
     found = {int(arena.words[join + ORDER]): int(arena.words[join + REPEATED])}
-    for slot in range(int(arena.words[index + LAST]) + 1):
-        entry = table + (slot << shift)
-        if arena.words[entry + COUNT] != 0:
-            code = int(arena.words[entry + WORDS])
-            found[code] = found.get(code, 0) + int(arena.words[entry + COUNT])
+    for slot in range(int(arena.words[table + LAST]) + 1):
+        entry = data + (slot << shift)
+        if arena.words[entry + own] != 0:
+            code = int(arena.words[entry + own - 1])
+            found[code] = found.get(code, 0) + int(arena.words[entry + own])
     return {_decoded(code): count for code, count in sorted(found.items()) if code != 0}
 
 
@@ -219,8 +260,7 @@ def step_join(base, join):
         number, count = 0, load(base, queue + QUEUED)
         while number < count:
             row = row_at(base, queue, number)
-            if apply:
-                expect_row(base, buffer, row)  # it goes in there when it has probed the others
+            expect_at_once(base, load(base, own + PATHS), row)
             twin = row_at(base, queue, number + 1)
             if number + 1 < count and _is_update(base, join, own, row, twin):
                 if not _probe_others(base, join, origin, row, twin) or (apply and not swap(base, buffer, row, twin)):
@@ -362,9 +402,7 @@ def _choose(base, join, frame, depth, fixed):
     """
     row, bound, visited = load(base, join + ROW), load(base, frame + BOUND), load(base, frame + VISITED)
     inputs = load(base, join + INPUTS)
-    if depth + 2 < inputs and fixed == 0:
-        _expect_all(base, join, row, bound, visited)
-    fewest, chosen, chosen_entry, chosen_link = FULL, -1, 0, 0
+    fewest, chosen, first, follow = FULL, -1, 0, 0
     start = load(base, frame + PROBED)
     for turn in range(start, start + inputs):
         number = turn if turn < inputs else turn - inputs
@@ -372,7 +410,7 @@ def _choose(base, join, frame, depth, fixed):
             continue
         other = load(base, join + INPUT + number)
         buffer = load(base, other + BUFFER)
-        count, entry, link = load(base, buffer + ROWS), 0, 0
+        count, newest, link = load(base, buffer + ROWS), 0, 0
         if count != 0:
             if load(base, other + SHARED) & bound == 0:
                 count |= _CROSS
@@ -381,75 +419,28 @@ def _choose(base, join, frame, depth, fixed):
                 for _ in range(load(base, other + PROBES)):
                     if load(base, place + 1) & ~bound == 0:
                         index = load(base, place)
-                        entry = probe(base, buffer, index, row, load(base, place + 2))
-                        if entry != 0:
-                            count, link = load(base, entry + COUNT), load(base, index + LINK)
-                            if count != 0:
-                                fetch(base, row_of(base, buffer, load(base, entry + HEAD) - 1))
+                        found = probe(base, buffer, index, row, load(base, place + 2))
+                        if found != 0:
+                            rows = load(base, found)
+                            count, newest, link = rows >> 32, rows & NEWEST, load(base, index + LINK)
                         break
                     place += 3
         if chosen < 0 or count < fewest:
-            fewest, chosen, chosen_entry, chosen_link = count, number, entry, link
+            fewest, chosen, first, follow = count, number, newest, link
             if count == 0:
                 break
     path = load(base, frame + PATH) | ((chosen + 1) << (4 * (depth + 1)))
     store(base, frame + PATH, path)
     store(base, frame + PROBED, chosen)
-    if chosen_entry != 0:
-        store(base, frame + LEFT, fewest)
-        store(base, frame + POSITION, load(base, chosen_entry + HEAD) - 1)
-        store(base, frame + FOLLOW, chosen_link)
-    else:
+    if follow == 0:
         buffer = load(base, load(base, join + INPUT + chosen) + BUFFER)
-        store(base, frame + LEFT, load(base, buffer + NEXT) - load(base, buffer + FIRST) if fewest != 0 else 0)
-        store(base, frame + POSITION, load(base, buffer + FIRST))
-        store(base, frame + FOLLOW, 0)
+        first = load(base, buffer + FIRST)
+        store(base, frame + LEFT, load(base, buffer + NEXT) - first if fewest != 0 else 0)
+    else:
+        store(base, frame + LEFT, fewest)
+    store(base, frame + POSITION, first)
+    store(base, frame + FOLLOW, follow)
     return (fewest != 0 and depth + 2 < inputs) or _count_order(base, join, path)
-
-
-@kernel
-def expect_change(base, join, origin, row):
-    """Have what a change of an input will touch brought near: it changes nothing but the row that is put together."""
-    own, target = load(base, join + INPUT + origin), load(base, join + ROW)
-    bound = _merge(base, own, row, target, 0)
-    if bound >= 0:
-        expect_row(base, load(base, own + BUFFER), row)
-        _expect_all(base, join, target, bound, 1 << origin)
-
-
-@kernel
-def expect_matches(base, join, origin, row):
-    """The same when what `expect_change` asked for has come: the rows that it leads to."""
-    own, target = load(base, join + INPUT + origin), load(base, join + ROW)
-    bound = _merge(base, own, row, target, 0)
-    if bound < 0:
-        return
-    expect_found(base, load(base, own + BUFFER), row)
-    for number in range(load(base, join + INPUTS)):
-        other = load(base, join + INPUT + number)
-        place = load(base, other + PROBES_AT)
-        for _ in range(load(base, other + PROBES) if number != origin else 0):
-            if load(base, place + 1) & ~bound == 0:
-                if load(base, load(base, place) + TABLE) != 0:
-                    entry = find(base, load(base, place), target, load(base, place + 2))
-                    if load(base, entry + COUNT) != 0:
-                        fetch(base, row_of(base, load(base, other + BUFFER), load(base, entry + HEAD) - 1))
-                break
-            place += 3
-
-
-@kernel
-def _expect_all(base, join, row, bound, visited):
-    """Have the counters that will be compared brought near, all at once."""
-    for number in range(load(base, join + INPUTS)):
-        other = load(base, join + INPUT + number)
-        place = load(base, other + PROBES_AT)
-        for _ in range(load(base, other + PROBES) if visited & (1 << number) == 0 else 0):
-            if load(base, place + 1) & ~bound == 0:
-                if load(base, load(base, place) + TABLE) != 0:
-                    expect(base, load(base, place), row, load(base, place + 2))
-                break
-            place += 3
 
 
 @kernel

@@ -31,6 +31,7 @@ an operator needs an answer from Python, and goes on at the same place.
     22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
     23     place of the hints for each window (ahead.py), 0 for none
     24     the operator that tells all its rows again for one that orders (topk.py), a join or a group, or 0
+    25     outlook (coming.py), or 0 as long as all windows are near
 
     word   of a block of elements
     0      elements
@@ -52,10 +53,12 @@ from importlib import import_module
 
 import numpy as np
 
-from cqels.kernels.ahead import expect_leaving, expect_triple
+from cqels.kernels.ahead import KEYS, ROWS, expect_leaving, expect_triple, is_far
+from cqels.kernels.buffers import TOGETHER
+from cqels.kernels.coming import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
 from cqels.kernels.feed import log_rows
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import call, load, store
+from cqels.kernels.memory import call, load, store, take
 from cqels.kernels.rows import (
     AGAIN,
     COLUMNS,
@@ -85,8 +88,8 @@ MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDER
 NARROW, THRESHOLDS, FEED, LISTING, TELL_JOINED, TELL_GROUPS = range(10, 16)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
-NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT, SOURCE = range(16, 25)
-PIPELINE_WORDS = 25
+NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT, SOURCE, OUTLOOK = range(16, 26)
+PIPELINE_WORDS = 26
 CHANGES, WHOLE, LOGGED = 0, 1, 2
 CLOSING, ALWAYS_SENT, EXPIRY_APART, EVERY_ELEMENT = 1, 2, 4, 8
 ALL, LEAVING, COMING, BEATING = range(4)
@@ -99,8 +102,6 @@ WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
 READ_WORDS = 3
 FEW = 6
 """Changes of a tick that are compared with each other rather than put into a table."""
-AHEAD, NEAR = 6, 2
-"""How many elements before its turn what a triple will touch is brought near: first by hash, then the rows found."""
 
 
 _STEPS = {
@@ -191,9 +192,9 @@ def run(base, pipeline, block, steps):
             store(base, pipeline + LAST, time)
         if stream == ADVANCE:
             continue
+        if number & (TOGETHER - 1) == 0:
+            _look_ahead(base, pipeline, block, number)
         if stream >= 0:
-            _look_ahead(base, pipeline, block, number + AHEAD, 0)
-            _look_ahead(base, pipeline, block, number + NEAR, 1)
             read = load(base, pipeline + FLAGS) & EVERY_ELEMENT != 0
             for place in range(load(base, pipeline + WINDOWS)):
                 window = load(base, pipeline + WINDOWS_AT) + 3 * place
@@ -205,11 +206,7 @@ def run(base, pipeline, block, steps):
                         if not arrive_star(base, load(base, window + 1), first, triples, time, load(base, element + 1)):
                             return FULL
                         continue
-                    hints = load(base, load(base, pipeline + HINTS_AT) + place)
                     for triple in range(triples):
-                        if hints != 0:
-                            expect_leaving(base, load(base, window + 1), hints, AHEAD * triples + triple, 0)
-                            expect_leaving(base, load(base, window + 1), hints, NEAR * triples + triple, 1)
                         if not _arrive(
                             base,
                             load(base, window + 1),
@@ -227,19 +224,46 @@ def run(base, pipeline, block, steps):
 
 
 @kernel
-def _look_ahead(base, pipeline, block, number, near):
-    """Have brought near what the triples of a coming element will touch."""
-    if number >= load(base, block + ELEMENTS):
-        return
-    element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
-    time, own, stream = load(base, element), load(base, element + 1), load(base, element + 2)
+def _look_ahead(base, pipeline, block, number):
+    """When a group of elements begins, have brought near what coming ones will touch, and what leaves meanwhile."""
+    far = False
     for place in range(load(base, pipeline + WINDOWS)):
-        window = load(base, pipeline + WINDOWS_AT) + 3 * place
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
+        far = far or is_far(base, window, load(base, load(base, pipeline + HINTS_AT) + place))
+    if not far:
+        return
+    if load(base, pipeline + OUTLOOK) == 0:
+        store(base, pipeline + OUTLOOK, take(base, OUTLOOK_WORDS))
+    outlook = load(base, pipeline + OUTLOOK)
+    if outlook == 0:
+        return
+    go_on(base, outlook)
+    _expect_elements(base, pipeline, block, number + ROWS_AHEAD * TOGETHER, ROWS)
+    _expect_elements(base, pipeline, block, number + KEYS_AHEAD * TOGETHER, KEYS)
+    for place in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
         hints = load(base, load(base, pipeline + HINTS_AT) + place)
-        if load(base, window) == stream and hints != 0 and load(base, load(base, window + 1) + STAR) == 0:
-            for triple in range(load(base, element + 4)):
-                at = load(base, block + TRIPLES_AT) + 3 * (load(base, element + 3) + triple)
-                expect_triple(base, load(base, window + 1), hints, at, time, own, near)
+        if is_far(base, window, hints):
+            expect_leaving(base, outlook, window, hints)
+    bring(base, outlook)
+
+
+@kernel
+def _expect_elements(base, pipeline, block, first, step):
+    """Take a step of looking ahead for the triples of a group of elements."""
+    for number in range(first, min(first + TOGETHER, load(base, block + ELEMENTS))):
+        element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
+        time, own, stream = load(base, element), load(base, element + 1), load(base, element + 2)
+        for place in range(load(base, pipeline + WINDOWS)):
+            window = load(base, pipeline + WINDOWS_AT) + 3 * place
+            hints = load(base, load(base, pipeline + HINTS_AT) + place)
+            if load(base, window) == stream and is_far(base, load(base, window + 1), hints):
+                first_triple = load(base, block + TRIPLES_AT) + 3 * load(base, element + 3)
+                for triple in range(load(base, element + 4)):
+                    at = first_triple + 3 * triple
+                    expect_triple(
+                        base, load(base, pipeline + OUTLOOK), load(base, window + 1), hints, at, time, own, step
+                    )
 
 
 @kernel

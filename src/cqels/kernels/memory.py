@@ -30,7 +30,7 @@ import ctypes
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -237,6 +237,13 @@ def make_room(base, count, room_at, data_at):
         store(base, data_at, larger)
         store(base, room_at, 2 * room)
     return True
+
+
+def write_words(arena: Arena, words: Sequence[int]) -> int:
+    """A new block with these words: its place."""
+    place = arena.take(max(len(words), 1))
+    arena.words[place : place + len(words)] = words
+    return place
 
 
 def is_arena(head: bytes) -> bool:

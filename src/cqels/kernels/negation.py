@@ -29,10 +29,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cqels.kernels.buffers import FIRST, NEXT, WIDTH, add_index, change, locate, make_bag, probe, row_of
-from cqels.kernels.index import COUNT, HEAD, KEYS, LINK
+from cqels.kernels.index import KEYS, LINK, NEWEST
 from cqels.kernels.jit import kernel
-from cqels.kernels.join import write_words
-from cqels.kernels.memory import Arena, copy, load, store
+from cqels.kernels.memory import Arena, copy, load, store, write_words
 from cqels.kernels.rows import (
     ALWAYS,
     COLUMNS,
@@ -205,9 +204,10 @@ def _matches(base, bag, index, row, offsets):
                 usable = False
                 break
         if usable:
-            entry = probe(base, bag, index, row, offsets)
-            if entry != 0:
-                return load(base, entry + COUNT), load(base, entry + HEAD) - 1, load(base, index + LINK)
+            found = probe(base, bag, index, row, offsets)
+            if found != 0:
+                rows = load(base, found)
+                return rows >> 32, rows & NEWEST, load(base, index + LINK)
     return load(base, bag + NEXT) - load(base, bag + FIRST), load(base, bag + FIRST), 0
 
 

@@ -40,8 +40,7 @@ from typing import TypeAlias
 
 from cqels.kernels.expression import DONE, FULL, NEED_CALL, holds
 from cqels.kernels.jit import kernel
-from cqels.kernels.join import write_words
-from cqels.kernels.memory import Arena, copy, load, store
+from cqels.kernels.memory import Arena, copy, load, store, write_words
 from cqels.kernels.registers import ASK, YES
 from cqels.kernels.rows import COLUMNS, COUNT, WIDTH, add_row, row_at
 

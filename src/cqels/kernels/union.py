@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.join import write_words
-from cqels.kernels.memory import Arena, load, store
+from cqels.kernels.memory import Arena, load, store, write_words
 from cqels.kernels.rows import COLUMNS, WIDTH, add_row, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
 
