@@ -43,6 +43,7 @@ and moves the edge; when too many are near, it moves the edge back.
     31      rows in the tree from which on the edge is moved back
     32, 33  queues that the rows come through: number, place
     34–39   tree of the leads from which an edge is chosen
+    40      the only group, where no columns make groups and there is one
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ from cqels.kernels.terms import ArenaDictionary
 INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
 PHASE, ROW, COPIES, KEY, MOVED, CROSSED, LISTED = 13, 14, 15, 16, 17, 18, 24
 NEAR, TURNED, WANTED, EDGE, NEXT_EDGE, ALL, CROWDED, THROUGH, THROUGH_AT, LEADS = range(25, 35)
-OPERATOR_WORDS = 40
+ONLY = 40
+OPERATOR_WORDS = 41
 TREE, KNOWN, GROUP_KEY = 0, 6, 7
 _COMING, _GOING, _FITTING, _CHOOSING, _FILLING, _CUTTING, _SENDING = range(7)
 AGAIN = 4
@@ -210,6 +212,8 @@ def _write_row(base, operator, key, weight, queue):
 @kernel
 def _group_of(base, operator, row):
     """The group of a row, made if need be; 0 if the arena is full."""
+    if load(base, operator + ONLY) != 0:
+        return load(base, operator + ONLY)
     by, columns = load(base, operator + BY), load(base, operator + BY_AT)
     key = load(base, operator + KEY) + 3 * load(base, operator + KEY_WORDS)
     for number in range(by):
@@ -225,6 +229,8 @@ def _group_of(base, operator, row):
         store(base, entry, group)
         make_tree(base, group + TREE, load(base, operator + TREE_SHAPE))
         copy(base, key, group + GROUP_KEY, by)
+        if by == 0:
+            store(base, operator + ONLY, group)
     return group
 
 
@@ -232,6 +238,7 @@ def _group_of(base, operator, row):
 def _drop_group(base, operator, group):
     table, by = load(base, operator + TABLE), load(base, operator + BY)
     remove(base, table, find(base, table, group + GROUP_KEY))
+    store(base, operator + ONLY, 0)
     give(base, group, GROUP_KEY + by + load(base, operator + KEY_WORDS))
 
 
@@ -367,17 +374,10 @@ def _lead_of(base, operator, row):
 
 
 @kernel
-def _only_tree(base, operator):
-    """The tree of the only group, 0 if there is none yet."""
-    entry = find(base, load(base, operator + TABLE), 0)
-    return 0 if entry == 0 else load(base, entry) + TREE
-
-
-@kernel
 def _fit(base, operator):
     """Look whether the rows that are near are too few or too many: the next phase."""
-    tree = _only_tree(base, operator)
-    if load(base, operator + NEAR) == 0 or tree == 0:
+    tree = load(base, operator + ONLY) + TREE
+    if load(base, operator + NEAR) == 0 or load(base, operator + ONLY) == 0:
         return _SENDING
     near = load(base, tree + TOTAL)
     if near < min(_end(base, operator), load(base, operator + ALL)):
@@ -394,7 +394,7 @@ def _fit(base, operator):
 @kernel
 def _cut(base, operator):
     """Take the rows out of the tree that are beyond the edge."""
-    tree, words, key = _only_tree(base, operator), load(base, operator + KEY_WORDS), load(base, operator + KEY)
+    tree, words, key = load(base, operator + ONLY) + TREE, load(base, operator + KEY_WORDS), load(base, operator + KEY)
     last = most(base, tree)
     while load(base, last) ^ load(base, operator + TURNED) > load(base, operator + EDGE):
         copy(base, last, key, words)
@@ -517,10 +517,9 @@ def ordered_step(base, operator, now):
 @kernel
 def list_slice(base, operator, queue):
     """Write the rows in the slice of the only group to a queue, in their order, copies one by one: False if full."""
-    entry = find(base, load(base, operator + TABLE), 0)
-    if entry == 0:
+    if load(base, operator + ONLY) == 0:
         return True
-    tree, words = load(base, entry) + TREE, load(base, operator + KEY_WORDS)
+    tree, words = load(base, operator + ONLY) + TREE, load(base, operator + KEY_WORDS)
     offset = load(base, operator + OFFSET)
     left = min(_end(base, operator), load(base, tree + TOTAL)) - offset
     leaf, number, passed = leaf_of(base, tree, offset)
