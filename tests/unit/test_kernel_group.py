@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.kernels.folds import Fold, make_grouping, run_group
-from cqels.kernels.group import NEWEST, SPANS
+from cqels.kernels.group import FRESH, NEWEST, SAMPLED, SPANS
 from cqels.kernels.lore import make_terms, tell
 from cqels.kernels.memory import Arena
 from cqels.kernels.numbers import SUM_WORDS, add_number, make_sum
@@ -302,6 +302,16 @@ def test_groups(pool: tuple[Term, ...], random, keyed: bool, fresh: int) -> None
         assert now == expected(world, inside, keys, [node for _, node in pairs], fresh=fresh)
         if step == 2:
             world = world.again()
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_times_are_kept_once(bound: bool) -> None:
+    """A group has no tree of its own for its times where SAMPLE has every row by them."""
+    world = World()
+    queues = int(make_queue(world.arena.base, 2)), int(make_queue(world.arena.base, 2))
+    folds = [Fold("SAMPLE", 1, bound=bound)]
+    operator = make_grouping(world.dictionary, world.terms, queues, [0], folds, fresh=NEWEST)
+    assert world.arena.words[operator + FRESH] == (SAMPLED if bound else NEWEST)
 
 
 def test_groups_leave_nothing_behind() -> None:

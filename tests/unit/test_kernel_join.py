@@ -520,6 +520,18 @@ def test_weights_multiply() -> None:
     assert harness.tick([(1, -1, (2, 0, 2, 7))]) == [(-2, 2, 0, 1, 7)]
 
 
+def test_an_update_of_a_row_is_one_probe() -> None:
+    """A row that goes and one that comes with the same key are looked up once."""
+    harness = join_harness([(0, 1), (0, 2)], [set(), set()], ["bag", "bag"])
+    harness.tick([(0, 1, (1, 0, 1, 7, 5)), (1, 1, (2, 0, 2, 7, 8)), (1, 1, (3, 0, 3, 7, 9))])
+    before = sum(read_orders(harness.arena, harness.operator).values())
+    out = harness.tick([(0, -1, (1, 0, 1, 7, 5)), (0, 1, (4, 0, 4, 7, 6))])
+    expected = [(-1, 2, 0, 1, 7, 5, 8), (-1, 3, 0, 1, 7, 5, 9), (1, 4, 0, 2, 7, 6, 8), (1, 4, 0, 3, 7, 6, 9)]
+    assert sorted(out) == expected
+    assert sum(read_orders(harness.arena, harness.operator).values()) == before + 1
+    assert sorted(harness.tick([(0, -1, (4, 0, 4, 7, 6))])) == [(-1, *row[1:]) for row in expected[2:]]
+
+
 def test_a_join_refuses_what_it_cannot_do() -> None:
     arena = Arena(size=SIZE)
     out = int(make_queue(arena.base, 1))
