@@ -108,10 +108,14 @@ def test_a_queue_keeps_its_rows(values: list[tuple[int, int]]) -> None:
     assert load(memory.base, queue) == 0
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5) | st.integers(0, 2**31 - 1), st.integers(0, 40))))
-@settings(max_examples=60, deadline=None)
+HASHES = st.integers(0, 5) | st.sampled_from([14, 15, 30, 31, 63]) | st.integers(0, 2**31 - 1)
+"""Hashes of which many have their home in the same line, in the first, or in the last one."""
+
+
+@given(st.lists(st.tuples(st.booleans() | st.just(True), HASHES, st.integers(0, 40)), max_size=120))
+@settings(max_examples=200, deadline=None)
 def test_a_finder_is_a_dict_of_sets(steps: list[tuple[bool, int, int]]) -> None:
-    """Rows by their hashes, many of which are the same."""
+    """Rows by their hashes, many of which are the same, so that lines are full."""
     memory = arena()
     made = int(finder.make_finder(memory.base))
     model: dict[int, set[int]] = {}
@@ -123,6 +127,11 @@ def test_a_finder_is_a_dict_of_sets(steps: list[tuple[bool, int, int]]) -> None:
         elif not adding and number in numbers:
             finder.remove_mark(memory.base, made, finder.mark_of(mixed, number))
             numbers.remove(number)
+        found, slot = set(), 0
+        while slot := finder.seek(memory.base, made, finder.mark_of(mixed, 0), slot):
+            found.add(finder.number_of(load(memory.base, slot)))
+        assert found == numbers
+    for mixed, numbers in model.items():
         found, slot = set(), 0
         while slot := finder.seek(memory.base, made, finder.mark_of(mixed, 0), slot):
             found.add(finder.number_of(load(memory.base, slot)))

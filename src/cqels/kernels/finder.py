@@ -9,18 +9,22 @@ that is new, and to forget one whose number is known, no other row is touched.
     2      place of the slots
 
 A slot is 0 if it is empty, or a *mark*: the sign bit, 31 bits of the hash, 32 bits of the row's number.  The home of a
-mark is in its own bits: marks are moved without looking at rows.  The slot of a mark that goes is filled by those
-behind it, and at most half of the slots are in use, so a search ends at the first empty one.
+mark is in its own bits: marks are moved without looking at rows.  A search goes round the line of the cache that its
+home is in, then round the next, and ends at an empty slot: at most half of the slots are in use, so it hardly ever
+leaves that line.  The slot of a mark that goes is filled by those of its line that stand behind it; only where a line
+was full may others have gone past it, and are settled anew.
 """
 
 from __future__ import annotations
 
+from cqels.kernels.index import LINE, next_slot
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import fetch, give, load, store, take
 
 COUNT, LAST, SLOTS = 0, 1, 2
 FINDER_WORDS = 3
 _LEAST = 16
+_NEAR = LINE - 1
 _FAR = 1 << 14
 _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 _SIGN = -(2**63)
@@ -86,14 +90,15 @@ def expect_mark(base, finder, mark):
 def seek(base, finder, mark, place):
     """The place of the next mark with the hash of this one, or 0: behind `place`, or the first one if that is 0."""
     slots, last = load(base, finder + SLOTS), load(base, finder + LAST)
-    slot = (mark >> 32) & last if place == 0 else (place + 1 - slots) & last
+    home = (mark >> 32) & last
+    slot = home if place == 0 else next_slot(place - slots, home, _NEAR, last)
     while True:
         found = load(base, slots + slot)
         if found == 0:
             return 0
         if (found ^ mark) >> 32 == 0:
             return slots + slot
-        slot = (slot + 1) & last
+        slot = next_slot(slot, home, _NEAR, last)
 
 
 @kernel
@@ -113,24 +118,46 @@ def add_mark(base, finder, mark):
 def remove_mark(base, finder, mark):
     """Forget a row that is there."""
     slots, last = load(base, finder + SLOTS), load(base, finder + LAST)
-    hole = (mark >> 32) & last
+    home = (mark >> 32) & last
+    hole = home
     while load(base, slots + hole) != mark:
-        hole = (hole + 1) & last
-    slot = hole
-    while True:
-        slot = (slot + 1) & last
+        hole = next_slot(hole, home, _NEAR, last)
+    line, slot, full = hole & ~_NEAR, hole, True
+    for _ in range(_NEAR):
+        slot = line | ((slot + 1) & _NEAR)
         found = load(base, slots + slot)
         if found == 0:
+            full = False
             break
-        # a mark may fill the hole if its home is not between the hole and where it stands
-        if ((slot - (found >> 32)) & last) >= ((slot - hole) & last):
+        # a mark may fill the hole if its search does not begin between the hole and where it stands
+        if ((slot - (found >> 32)) & _NEAR) >= ((slot - hole) & _NEAR):
             store(base, slots + hole, found)
             hole = slot
     store(base, slots + hole, 0)
+    if full:
+        _settle_guests(base, slots, last, line)
     count = load(base, finder + COUNT) - 1
     store(base, finder + COUNT, count)
     if last >= _LEAST and 16 * count < last:
         _resize(base, finder, (last + 1) // 2)
+
+
+@kernel
+def _settle_guests(base, slots, last, line):
+    """A line is no longer full: settle the marks of the next ones anew that had gone past it, or past those."""
+    full = True
+    while full:
+        line = (line + LINE) & last
+        moved = True
+        for slot in range(line, line + LINE):
+            full = full and load(base, slots + slot) != 0
+        while moved:
+            moved = False
+            for slot in range(line, line + LINE):
+                mark = load(base, slots + slot)
+                if mark != 0:
+                    store(base, slots + slot, 0)
+                    moved = _settle(base, slots, last, mark) != slot or moved
 
 
 @kernel
@@ -151,10 +178,13 @@ def empty_finder(base, finder, rows):
 
 @kernel
 def _settle(base, slots, last, mark):
-    slot = (mark >> 32) & last
+    """Write a mark into the first empty slot of its search: which one."""
+    home = (mark >> 32) & last
+    slot = home
     while load(base, slots + slot) != 0:
-        slot = (slot + 1) & last
+        slot = next_slot(slot, home, _NEAR, last)
     store(base, slots + slot, mark)
+    return slot
 
 
 @kernel

@@ -169,7 +169,7 @@ def _home(base, table, row, offsets, first):
 
 
 @kernel
-def _next(slot, home, near, last):
+def next_slot(slot, home, near, last):
     """The slot where a search goes on: through the line where it began, then from the same place of the next line."""
     turned = (slot & ~near) | ((slot + 1) & near)
     return turned if (turned ^ home) & near != 0 else (turned + near + 1) & last
@@ -219,7 +219,7 @@ def _search(base, table, row, offsets, first):
         found = load(base, entry)
         if found == 0 or (found == first and (single or _is_of(base, table, entry, row, offsets))):
             break
-        slot = _next(slot, home, near, last)
+        slot = next_slot(slot, home, near, last)
         entry = data + (slot << shift)
     store(base, table + RECENT, entry)
     return entry
@@ -284,7 +284,7 @@ def _rewrite(base, table):
         home = mixed & (slots - 1)
         free = home
         while load(base, data + (free << shift)) != 0:
-            free = _next(free, home, near, slots - 1)
+            free = next_slot(free, home, near, slots - 1)
         for word in range(words + load(base, table + MEMBERS)):
             store(base, data + (free << shift) + word, load(base, entry + word))
     give(base, old, (last + 1) << shift)
