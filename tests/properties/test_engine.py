@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Result, StreamSettings
+from cqels.kernels import buffers, join
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
@@ -112,6 +113,42 @@ def test_forgetting_is_not_seen(examples: int) -> None:
         assert run(scenario, engine=Forgetting) == run(scenario)
 
     law()
+
+
+class Turning(Incremental):
+    """Lets the rings of joins be bags after some events, as they become when rows leave in another order."""
+
+    turned = 0
+
+    def push(self, element: Element) -> None:
+        super().push(element)
+        words = self.engine.arena.words
+        for ring in self._rings() if element.time >= 3 * SECOND else ():
+            assert buffers.become_bag(self.engine.arena.base, ring)
+            assert words[ring + buffers.KIND] == buffers.BAG
+            Turning.turned += 1
+
+    def _rings(self) -> Iterator[int]:
+        words = self.engine.arena.words
+        for trace in (trace for query in self.engine.queries for trace in query.running.pipeline.joins):
+            for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
+                if words[words[source + join.BUFFER] + buffers.KIND] == buffers.RING:
+                    yield int(words[source + join.BUFFER])
+
+
+@pytest.mark.parametrize("examples", SIZES)
+@pytest.mark.parametrize("kind", ["any", "company", "widths", "joins"])
+def test_the_discipline_of_a_buffer_is_not_seen(kind: str, examples: int) -> None:
+    """What joins send does not depend on whether the rows of their windows are in rings or in bags."""
+    before = Turning.turned
+
+    @settings(max_examples=examples)
+    @given(MADE[kind])
+    def law(scenario: Scenario) -> None:
+        assert run(scenario, engine=Turning) == run(scenario)
+
+    law()
+    assert Turning.turned > before
 
 
 @pytest.mark.parametrize("examples", SIZES)

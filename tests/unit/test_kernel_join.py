@@ -424,7 +424,7 @@ def test_a_buffer_through_growth_and_shrinking(kind: str) -> None:
             assert rows_of_key(arena, buffer, by_two, (2, 9)) == Counter(row for row in rows if row[3::2] == (2, 9))
             assert rows_of_key(arena, buffer, late, (50,)) == Counter(row for row in rows if row[5] == 50)
     assert arena.words[buffer + buffers.ROWS] == len(rows)
-    assert arena.words[buffer + buffers.MISSED] == 0
+    assert arena.words[buffer + buffers.KIND] == (buffers.RING if kind == "ring" else buffers.BAG)
     assert arena.words[buffer + buffers.ROOM] <= 1024
 
 
@@ -463,13 +463,122 @@ def test_keys_that_never_come_back_do_not_fill_the_table() -> None:
     assert arena.words[arena.words[found + index.TABLE] + index.LAST] < 1024
 
 
-def test_a_row_not_in_a_ring_is_counted() -> None:
-    arena = Arena(size=SIZE)
-    ring = make_ring(arena, 1)
-    queue = int(make_queue(arena.base, 1))
-    push(arena, queue, -2, (0, 0, 0, 7))
-    assert change(arena.base, ring, row_at(arena.base, queue, 0)) == -1
-    assert arena.words[ring + buffers.MISSED] == 2
+class Leaving:
+    """A ring with two indexes, beside a plain bag of its rows."""
+
+    def __init__(self) -> None:
+        self.arena = Arena(size=SIZE)
+        self.buffer = make_ring(self.arena, 2)
+        self.queue = int(make_queue(self.arena.base, 2))
+        self.indexes = [add_index(self.arena, self.buffer, [column]) for column in (0, 1)]
+        self.rows: Counter[Row] = Counter()
+
+    def change(self, weight: int, row: Row) -> None:
+        clear(self.arena.base, self.queue)
+        push(self.arena, self.queue, weight, row)
+        assert change(self.arena.base, self.buffer, row_at(self.arena.base, self.queue, 0)) != -2
+        self.rows[row] += weight
+
+    @property
+    def is_ring(self) -> bool:
+        return bool(self.arena.words[self.buffer + buffers.KIND] == buffers.RING)
+
+    def check(self) -> None:
+        words = self.arena.words
+        rows: Counter[Row] = Counter()
+        for position in range(int(words[self.buffer + buffers.FIRST]), int(words[self.buffer + buffers.NEXT])):
+            place = int(row_of(self.arena.base, self.buffer, position))
+            if words[place]:
+                rows[tuple(int(word) for word in words[place + 1 : place + 6])] += int(words[place])
+        assert rows == +self.rows
+        if len(rows) > buffers.SCAN:
+            for column, found in enumerate(self.indexes):
+                for value in {row[3 + column] for row in rows}:
+                    expected = Counter({row: count for row, count in rows.items() if row[3 + column] == value})
+                    assert rows_of_key(self.arena, self.buffer, found, (value,)) == expected
+
+
+def reading(number: int) -> Row:
+    return number, number, number, 1 + number % 5, 1 + number % 11
+
+
+@settings(max_examples=40, deadline=None)
+@given(out_of_turn=st.floats(0, 1), seed=st.integers(0, 99), size=st.integers(1, 300))
+def test_a_ring_lets_any_row_go(out_of_turn: float, seed: int, size: int) -> None:
+    """Rows that leave in turn, out of turn, and equal ones of which some stay; whatever becomes of the ring."""
+    random, ring = Random(seed), Leaving()
+    there: list[Row] = []
+    for number in range(800):
+        there.append(reading(number if random.random() < 0.9 else number // 2))
+        ring.change(1, there[-1])
+        while len(there) > size:
+            late = random.random() < out_of_turn
+            ring.change(-1, there.pop(random.randrange(len(there)) if late else 0))
+        if number % 100 == 0:
+            ring.check()
+    ring.check()
+
+
+def test_a_ring_stays_one_while_rows_leave_in_turn() -> None:
+    ring = Leaving()
+    for number in range(3000):
+        ring.change(1, reading(number))
+        if number >= 200:
+            ring.change(-1, reading(number - 200))
+        if number % 1000 == 900:  # one that comes again leaves out of turn, now and then
+            ring.change(-1, reading(number - 100))
+            ring.change(1, reading(number - 100))
+    ring.check()
+    assert ring.is_ring
+
+
+def test_a_row_that_stays_does_not_hold_up_the_others() -> None:
+    """The oldest row stays for ever: it is moved to the end, and neither it nor what has gone takes room."""
+    ring = Leaving()
+    ring.change(1, reading(7))
+    for number in range(8, 600):
+        ring.change(1, reading(number))
+        if number >= 58:
+            ring.change(-1, reading(number - 50))
+            first, end = (int(ring.arena.words[ring.buffer + word]) for word in (buffers.FIRST, buffers.NEXT))
+            assert end - first == ring.rows.total() == ring.arena.words[ring.buffer + buffers.ROWS]
+    ring.check()
+    assert ring.is_ring
+    assert ring.arena.words[ring.buffer + buffers.ROOM] <= 64
+
+
+@pytest.mark.parametrize("others", [0, 20, 3000])
+def test_what_has_gone_is_not_walked_through(others: int) -> None:
+    """One row comes anew again and again, newer each time, while others stay: those of before do not stay with them."""
+    ring = Leaving()
+    for number in range(others):
+        ring.change(1, reading(number))
+    for number in range(others, others + 2000):
+        ring.change(1, reading(number - number % 5))
+        if number > others:
+            before = number - 1
+            ring.change(-1, reading(before - before % 5))
+        held = ring.arena.words[ring.buffer + buffers.NEXT] - ring.arena.words[ring.buffer + buffers.FIRST]
+        assert held <= ring.arena.words[ring.buffer + buffers.ROWS] + 64
+    ring.check()
+
+
+def test_a_ring_whose_rows_leave_out_of_turn_is_a_bag() -> None:
+    ring = Leaving()
+    for number in range(400):
+        ring.change(1, reading(number))
+    for number in reversed(range(200, 390)):
+        ring.change(-1, reading(number))
+    ring.check()
+    assert not ring.is_ring
+
+
+def test_a_row_that_a_ring_does_not_have_may_come_later() -> None:
+    ring = Leaving()
+    ring.change(-2, reading(1))
+    assert not ring.is_ring
+    ring.change(3, reading(1))
+    ring.check()
 
 
 @settings(max_examples=15)

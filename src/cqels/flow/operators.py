@@ -9,7 +9,7 @@ from cqels.flow.calls import Calls
 from cqels.flow.expressions import Given, compile_expression
 from cqels.flow.stages import Compared, JoinTrace, Select, Stage
 from cqels.kernels import machine
-from cqels.kernels.buffers import make_bag
+from cqels.kernels.buffers import make_bag, make_ring
 from cqels.kernels.distinct import make_distinct
 from cqels.kernels.expression import CODE, LENGTH
 from cqels.kernels.feed import make_feed
@@ -68,7 +68,7 @@ class Operators:
         out = self.queue(len(names))
         made = [
             Input(
-                make_bag(self.arena, len(each.columns)),
+                (make_ring if each.in_turn else make_bag)(self.arena, len(each.columns)),
                 tuple(names.index(name) for name in each.columns),
                 each.queue,
                 frozenset(place for place, name in enumerate(each.columns) if name in each.nullable),

@@ -19,6 +19,7 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source
 
 _TRIPLE = ("subject", "predicate", "object")
+_IN_TURN = {window.NOW, window.RANGE, window.SLIDE, window.TRIPLES, window.ELEMENTS}
 
 
 @dataclass
@@ -96,7 +97,14 @@ class Windows(Operators):
         out = self.queue(len(names))
         self.add(machine.MATCH, self.words([graph, pattern, out]))
         self.matches[out] = triple
-        return Stage(out, names)
+        return Stage(out, names, in_turn=self._in_turn(graph))
+
+    def _in_turn(self, graph: int) -> bool:
+        """Whether a graph is that of one window, from which triples go in the order in which they came."""
+        words = self.arena.words
+        places = [place for _, place, _ in self.windows if words[place + window.QUEUE] == graph]
+        kinds = {int(words[place + window.KIND]) for place in places}
+        return bool(kinds) and kinds <= _IN_TURN
 
     def starred(self, plan: algebra.Triples, graph: int, stage: Stage) -> Stage:
         """The solutions of patterns that alone read a graph: if they are about one subject, its window has a star."""

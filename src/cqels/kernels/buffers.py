@@ -1,9 +1,13 @@
 """Buffers: multisets of rows that an operator remembers, with any number of hash indexes on their columns.
 
 There are two disciplines.  A *ring* keeps rows in order of arrival in a circular array: what leaves is (nearly) always
-the oldest, as in a window.  A *bag* lets any row go: equal rows are one row with their weights added, found by a hash
-of everything in it, stamps too (finder.py).  A bag's weights may be negative for a while, if a row is taken back before
-it comes.
+the oldest, as in a window, so nothing has to be found by a hash, and what comes and goes is beside what came and went
+before it.  A *bag* lets any row go: equal rows are one row with their weights added, found by a hash of everything in
+it, stamps too (finder.py).  A bag's weights may be negative for a while, if a row is taken back before it comes.
+
+A row of a ring that is still there when those behind it leave has its turn once more: it is moved to the end.  One
+that goes from the midst leaves a hole.  A ring whose rows mostly leave in another order becomes a bag: when there are
+more than a few holes, or when looking for rows and moving them is more than a little for each that leaves in turn.
 
     word   of a buffer
     0      RING or BAG
@@ -17,7 +21,7 @@ it comes.
     9      bag: first free position + 1, or 0
     10     bag: place of the finder of its rows
     11     place of the first index, or 0
-    12     weight of rows that were to be removed and were not there: ring only, always 0 if all is well
+    12     ring: rows that may be looked at for one that leaves out of turn
     13     bag: words per row that an operator keeps for itself
 
     word   of a row as it is kept
@@ -28,8 +32,8 @@ it comes.
     …      one more if that makes it as long as lines of the cache are, so that it is in as few of them as possible
 
 The rows of a key are as many as its counter says, from the newest on: so a ring forgets its oldest row without looking
-for links to it (JWS Alg. 1–2).  In a ring a row that goes out of turn stays as a row of weight 0 until its turn comes,
-and is counted until then; who walks a ring or a bag passes over rows of weight 0.
+for links to it (JWS Alg. 1–2).  A hole of a ring is a row of weight 0 until its turn comes,
+and the index counts it until then; who walks a ring or a bag passes over rows of weight 0.
 
 An index exists only while it pays (ISWC §4.3): it is built when it is asked and the buffer has more than `SCAN` rows,
 and goes when rows came and went four times over and no one asked.
@@ -78,7 +82,7 @@ from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 
 RING, BAG = 0, 1
-KIND, ROWS, ROOM, WIDTH, STRIDE, DATA, MASK, FIRST, NEXT, FREE, FINDER, INDEXES, MISSED, OWN = range(14)
+KIND, ROWS, ROOM, WIDTH, STRIDE, DATA, MASK, FIRST, NEXT, FREE, FINDER, INDEXES, PATIENCE, OWN = range(14)
 BUFFER_WORDS = 14
 SCAN = 8
 """A buffer of at most so many rows is read row by row rather than through an index."""
@@ -90,6 +94,7 @@ _IDLE_ROWS, _IDLE_LEAST = (
     4,
     256,
 )  # an index goes after so many updates per row, and so many at least, without a question
+_PATIENCE = 4  # rows that may be looked at for each that left in turn; to move one is worth as many
 _SMALL = 64  # rows for which memory is not worth saving
 _NEXT_FREE = 1  # where a free row of a bag says which comes next
 
@@ -112,6 +117,7 @@ def _make(arena: Arena, kind: int, columns: int, room: int, own: int) -> int:
     block[[KIND, ROOM, WIDTH, STRIDE, OWN]] = kind, room, width, stride, own
     block[DATA] = arena.take(room * stride)
     block[MASK] = room - 1 if kind == RING else -1
+    block[PATIENCE] = _PATIENCE * _SMALL
     if kind == BAG:
         block[FINDER] = make_finder(arena.base)
         if block[FINDER] == 0:
@@ -204,15 +210,16 @@ def change(base, buffer, row):
         return _change_bag(base, buffer, row)
     if load(base, row + WEIGHT) > 0:
         return _append(base, buffer, row)
-    _remove(base, buffer, row)
-    return -1
+    return _remove(base, buffer, row)
 
 
 @kernel
 def swap(base, buffer, row, twin):
     """Take a row away and add another that agrees with it in all that is indexed: False if the arena is full."""
+    if load(base, buffer + KIND) == RING:
+        return change(base, buffer, row) != -2 and change(base, buffer, twin) != -2
     mixed, other = row_hash(base, buffer, row), row_hash(base, buffer, twin)
-    position = _locate(base, buffer, row, mixed) if load(base, buffer + KIND) == BAG else -1
+    position = _locate(base, buffer, row, mixed)
     place = row_of(base, buffer, position)
     if position < 0 or load(base, place) != 1 or _locate(base, buffer, twin, other) >= 0:
         return change(base, buffer, row) != -2 and change(base, buffer, twin) != -2
@@ -250,15 +257,16 @@ def expect_row(base, buffer, row):
 
 @kernel
 def _append(base, buffer, row):
-    position = load(base, buffer + NEXT)
-    rows = load(base, buffer + ROWS)
-    if rows == load(base, buffer + ROOM) and not resize(base, buffer, 2 * rows, load(base, buffer + STRIDE)):
+    position, room = load(base, buffer + NEXT), load(base, buffer + ROOM)
+    if position - load(base, buffer + FIRST) == room and (
+        not resize(base, buffer, 2 * room, load(base, buffer + STRIDE))
+    ):
         return -2
     place = row_of(base, buffer, position)
     for word in range(load(base, buffer + WIDTH)):
         store(base, place + word, load(base, row + word))
     store(base, buffer + NEXT, position + 1)
-    store(base, buffer + ROWS, rows + 1)
+    store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
     if not _enter_all(base, buffer, position, row):
         return -2
     return position
@@ -267,30 +275,81 @@ def _append(base, buffer, row):
 @kernel
 def evict(base, buffer):
     """Forget the oldest row of a ring that has one."""
-    store(base, row_of(base, buffer, load(base, buffer + FIRST)), 0)
-    _pass_dead(base, buffer)
+    _drop(base, buffer, load(base, buffer + FIRST))
+    _shrink(base, buffer)
 
 
 @kernel
 def _remove(base, buffer, row):
-    """Take a row from a ring, searching from the oldest on."""
-    missing = -load(base, row + WEIGHT)
-    for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
-        if missing == 0:
-            break
-        place = row_of(base, buffer, position)
-        weight = load(base, place)
-        if weight != 0 and same(base, place, row, load(base, buffer + WIDTH)):
-            gone = min(weight, missing)
-            store(base, place, weight - gone)
-            missing -= gone
-    store(base, buffer + MISSED, load(base, buffer + MISSED) + missing)
-    _pass_dead(base, buffer)
+    """Take a row from a ring: -1, or its position if it is there still, or -2 if the arena is full."""
+    weight = load(base, row + WEIGHT)
+    missing = -weight
+    while missing > 0:
+        position = _leaving(base, buffer, row)
+        if position < 0:
+            if not become_bag(base, buffer):
+                return -2
+            store(base, row + WEIGHT, -missing)
+            position = _change_bag(base, buffer, row)
+            store(base, row + WEIGHT, weight)  # others may read the row too
+            return position
+        there = load(base, row_of(base, buffer, position))
+        if there > missing:
+            store(base, row_of(base, buffer, position), there - missing)
+            return position
+        missing -= there
+        _drop(base, buffer, position)
+    _shrink(base, buffer)
+    return -1
 
 
 @kernel
-def _pass_dead(base, buffer):
-    """Drop the rows of weight 0 at the old end of a ring."""
+def _leaving(base, buffer, row):
+    """The position of a row that leaves a ring, when those have been moved that stay; -1 if it is to be a bag."""
+    first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
+    span, patience = end - first, load(base, buffer + PATIENCE)
+    found = _seen(base, buffer, row, first, min(first + SCAN, end))
+    if found >= 0:
+        patience = min(patience + _PATIENCE, _PATIENCE * max(span, _SMALL))
+        while load(base, buffer + FIRST) < found and patience >= _PATIENCE:
+            if not _move_first(base, buffer):
+                return -1
+            patience -= _PATIENCE
+        store(base, buffer + PATIENCE, patience)
+        return found if load(base, buffer + FIRST) == found else -1
+    if patience < span or span - load(base, buffer + ROWS) >= _SMALL:
+        return -1
+    store(base, buffer + PATIENCE, patience - span)
+    return _seen(base, buffer, row, first, end)
+
+
+@kernel
+def _seen(base, buffer, row, first, end):
+    """The first position of those from one to another that has a row, or -1."""
+    width = load(base, buffer + WIDTH)
+    for position in range(first, end):
+        place = row_of(base, buffer, position)
+        if load(base, place) != 0 and same(base, place, row, width):
+            return position
+    return -1
+
+
+@kernel
+def _move_first(base, buffer):
+    """Let the oldest row of a ring be the newest: False if the arena is full."""
+    place = row_of(base, buffer, load(base, buffer + FIRST))
+    weight = load(base, place)
+    _drop(base, buffer, load(base, buffer + FIRST))
+    store(base, place, weight)  # what it was is there until it is written again
+    return _append(base, buffer, place) >= 0
+
+
+@kernel
+def _drop(base, buffer, position):
+    """Forget the row at a position of a ring, and the holes behind it if it is the oldest."""
+    fetch(base, row_of(base, buffer, position + AHEAD))  # its turn comes soon, and it has not been looked at for long
+    store(base, row_of(base, buffer, position), 0)
+    store(base, buffer + ROWS, load(base, buffer + ROWS) - 1)
     first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
     while first < end:
         place = row_of(base, buffer, first)
@@ -304,10 +363,59 @@ def _pass_dead(base, buffer):
             index = load(base, index + FOLLOWING)
         first += 1
     store(base, buffer + FIRST, first)
-    store(base, buffer + ROWS, end - first)
+
+
+@kernel
+def _shrink(base, buffer):
+    """Give memory back if a ring has far more room than rows."""
     room = load(base, buffer + ROOM)
-    if room > _SMALL and (end - first) * 8 < room:
+    if room > _SMALL and (load(base, buffer + NEXT) - load(base, buffer + FIRST)) * 8 < room:
         resize(base, buffer, room // 2, load(base, buffer + STRIDE))
+
+
+@kernel
+def become_bag(base, buffer):
+    """Let a ring be a bag from now on; its indexes are built again when they are asked: False if the arena is full."""
+    rows, room = load(base, buffer + ROWS), _SMALL // 2
+    links_at = load(base, buffer + WIDTH) + load(base, buffer + OWN)
+    stride = links_at
+    index = load(base, buffer + INDEXES)
+    while index != 0:
+        stride += 2
+        index = load(base, index + FOLLOWING)
+    stride += 1 if stride % LINE == LINE - 1 else 0
+    while room < rows:
+        room *= 2
+    data = take(base, room * stride)
+    if data == 0:
+        return False
+    finder = make_finder(base)
+    if finder == 0 or not empty_finder(base, finder, rows):
+        give(base, data, room * stride)
+        return False
+    index = load(base, buffer + INDEXES)
+    while index != 0:
+        if load(base, index + OPEN) != 0:
+            close(base, buffer, index)
+        store(base, index + LINK, 2 * load(base, index + LINK) - links_at)  # a bag has two where a ring has one
+        index = load(base, index + FOLLOWING)
+    old, size, before = load(base, buffer + DATA), load(base, buffer + ROOM), load(base, buffer + STRIDE)
+    first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
+    store(base, buffer + KIND, BAG)
+    store(base, buffer + ROWS, 0)
+    store(base, buffer + ROOM, room)
+    store(base, buffer + STRIDE, stride)
+    store(base, buffer + DATA, data)
+    store(base, buffer + MASK, -1)
+    store(base, buffer + FIRST, 0)
+    store(base, buffer + NEXT, 0)
+    store(base, buffer + FINDER, finder)
+    for position in range(first, end):
+        place = old + (position & (size - 1)) * before
+        if load(base, place) != 0 and _change_bag(base, buffer, place) == -2:
+            return False
+    give(base, old, size * before)
+    return True
 
 
 # --- bags
