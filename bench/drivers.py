@@ -12,6 +12,7 @@ from cqels.kernels.buffers import (
     DATA,
     FIRST,
     MASK,
+    NEXT,
     ROOM,
     ROWS,
     STRIDE,
@@ -21,6 +22,7 @@ from cqels.kernels.buffers import (
     evict,
     make_ring,
     probe,
+    row_of,
 )
 from cqels.kernels.coming import (
     KEYS_AHEAD,
@@ -31,7 +33,6 @@ from cqels.kernels.coming import (
     bring,
     expect_keys,
     expect_matches,
-    expect_oldest,
     go_on,
     make_paths,
 )
@@ -60,13 +61,25 @@ EVENT_WORDS = 8
 SHAPES = {"star": [(0, 1), (0, 2), (0, 3)], "chain": [(0, 1), (1, 2), (2, 3)]}
 """The output columns of the two columns of each input."""
 FOREVER = 1 << 40
+LEAVING = 16
 
 
 # --- kernels: whole blocks of events in one call
 
 
 @kernel
-def fill_and_slide(base, ring, index, events, first, count, size, offsets, outlook, paths):
+def expect_oldest(base, outlook, paths, ring, seen):
+    """Look at the keys of rows that will leave a ring, LEAVING of them together; at `seen` is how far it got."""
+    first, begun = load(base, ring + FIRST), load(base, seen)
+    if begun < first + LEAVING:
+        end = min(first + 2 * LEAVING, load(base, ring + NEXT))
+        for position in range(max(begun, first), end):
+            expect_keys(base, outlook, paths, row_of(base, ring, position))
+        store(base, seen, end)
+
+
+@kernel
+def fill_and_slide(base, ring, index, events, first, count, size, offsets, outlook, paths, seen):
     """Insert rows into a ring, and evict the oldest beyond `size`; ask now and then, or the index would go."""
     for number in range(first, first + count):
         if number % 1000 == 0:
@@ -74,7 +87,7 @@ def fill_and_slide(base, ring, index, events, first, count, size, offsets, outlo
         if number % TOGETHER == 0:
             for coming in range(number + TOGETHER, number + 2 * TOGETHER):
                 expect_keys(base, outlook, paths, events + coming * EVENT_WORDS + 1)
-            expect_oldest(base, outlook, paths)
+            expect_oldest(base, outlook, paths, ring, seen)
             bring(base, outlook)
         if load(base, ring + ROWS) >= size:
             evict(base, ring)
@@ -100,7 +113,7 @@ def _paths(base, join, event):
 
 
 @kernel
-def drive(base, join, events, first, count, span, taking_back, step, operator, sent, outlook):
+def drive(base, join, events, first, count, span, taking_back, step, operator, sent, outlook, seen):
     """Feed a join one event per tick: every window lets go of what is older than `span`, then the event is queued.
 
     With `taking_back` 1 expired rows are changes like any other, and take back what they were joined to.  `step` is the
@@ -121,8 +134,9 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
                 place = event + coming * EVENT_WORDS
                 expect_keys(base, outlook, _paths(base, join, place), place + 1)
             for other in range(inputs):
-                expect_oldest(base, outlook, load(base, load(base, join + INPUT + other) + PATHS))
-            bring(base, outlook)
+                own = load(base, join + INPUT + other)
+                expect_oldest(base, outlook, load(base, own + PATHS), load(base, own + BUFFER), seen + other)
+        bring(base, outlook)
         for other in range(inputs):
             source = load(base, join + INPUT + other)
             ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
@@ -205,9 +219,10 @@ class Ring:
         self.offsets = self.arena.take(2)
         self.arena.words[self.offsets] = COLUMNS
         self.outlook, self.paths = self.arena.take(OUTLOOK_WORDS), make_paths(self.arena, self.ring, [])
+        self.seen = self.arena.take(1)
 
     def slide(self, first: int, block: int) -> None:
-        rest = self.size, self.offsets, self.outlook, self.paths
+        rest = self.size, self.offsets, self.outlook, self.paths, self.seen
         fill_and_slide(self.arena.base, self.ring, self.index, self.events, first, block, *rest)
 
     def probe(self, first: int, block: int) -> int:
@@ -231,7 +246,7 @@ class Join:
         self.join = make_join(self.arena, self.out, sources)
         for own in self.arena.array(self.join + INPUT, len(columns)):
             self.arena.words[self.arena.words[own + PATHS] + LOOKED] = 1
-        self.outlook = self.arena.take(OUTLOOK_WORDS)
+        self.outlook, self.seen = self.arena.take(OUTLOOK_WORDS), self.arena.take(len(columns))
         self.step = self.operator = self.sent = 0
 
     @property
@@ -252,7 +267,7 @@ class Join:
 
     def feed(self, first: int, block: int, *, taking_back: bool = False) -> int:
         """Feed so many events: rows that came out."""
-        rest = self.step, self.operator, self.sent, self.outlook
+        rest = self.step, self.operator, self.sent, self.outlook, self.seen
         found = drive(self.arena.base, self.join, self.events, first, block, self.span, int(taking_back), *rest)
         if found < 0:
             raise RuntimeError("a step needed Python: choose other values")

@@ -19,7 +19,7 @@ from cqels.kernels.buffers import TOGETHER
 from cqels.kernels.coming import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
 from cqels.kernels.finder import hash_of, mark_of, slot_of
 from cqels.kernels.jit import kernel
-from cqels.kernels.memory import Arena, load, store, write_words
+from cqels.kernels.memory import Arena, fetch, load, store, write_words
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME
 from cqels.kernels.window import (
     COME,
@@ -42,7 +42,7 @@ COUNT, GONE, KEYS_SEEN, ROWS_SEEN, FIRST_HINT = range(5)
 PATTERN, ROW, PATHS, HINT_WORDS = range(4)
 KEYS, ROWS = 0, 1
 """The steps."""
-FAR = 1 << 14
+FAR = 1 << 12
 """A window of fewer triples is near anyway."""
 _MOST_LEAVING = 4 * TOGETHER  # entries that leave with a group of elements, and are looked at
 
@@ -83,6 +83,7 @@ def expect_leaving(base, outlook, window, hints):
         _expect_entry(base, outlook, window, hints, number, ROWS)
         store(base, hints + ROWS_SEEN, number + 1)
     for number in range(keys, min(left + (KEYS_AHEAD + 1) * pace, entered)):
+        fetch(base, entry_of(base, window, number + pace))
         _expect_entry(base, outlook, window, hints, number, KEYS)
         store(base, hints + KEYS_SEEN, number + 1)
 

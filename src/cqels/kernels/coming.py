@@ -1,8 +1,10 @@
 """Looking ahead at a join: what coming changes of its inputs will touch is brought near before their turn.
 
-Large tables and windows are far away in memory.  Who knows what comes asks for it in groups, so that requests follow
-each other closely and wait for memory together, and in steps, each a group after the one before, so that what a step
-reads has come: first the keys that a change looks up, then the rows that match it, then what these rows lead to.
+Large tables and windows are far away in memory.  Who knows what comes notes what it will touch, a group of changes at
+a time and in steps, each a group after the one before, so that what a step reads has come: first the keys that a
+change looks up, then the rows that match it, then what these rows lead to.  What was noted is asked for in portions:
+requests that follow each other closely wait for memory together, but a processor has room for some twenty, and lets go
+of what it is asked for beyond.
 Nothing here changes what is known: where a row has gone or moved meanwhile, something is brought near in vain.
 
     word   of the paths from an input of a join
@@ -11,12 +13,11 @@ Nothing here changes what is known: where a row has gone or moved meanwhile, som
     3, 4   inputs that it leads to: number, place of the first one's five words: index, buffer, place of where in its
            rows the key is; and for what a row of that one leads to: number, place of as many words of each
     5      1 if someone looks ahead for the input, so that its changes need not be looked at when they are there
-    6      of a ring, the first of the rows that will leave whose keys have not been looked at
 
     word   of an outlook
-    0      places that are wanted
-    1, 2   first walk, and the one after the last; these numbers only grow
-    3 …    the places, at most `_MOST_WANTED`
+    0, 1   places that are wanted, and how many of them have been brought near
+    2, 3   first walk, and the one after the last; these numbers only grow
+    4 …    the places, at most `_MOST_WANTED`
     …      the walks, `_MOST_WALKS` of four words: where it goes, in the paths (five words, as above); a row; how many
            rows with its key there are from that one on; the row before, or 0
 """
@@ -26,20 +27,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cqels.kernels.buffers import BAG, FINDER, FIRST, INDEXES, KIND, NEXT, row_hash, row_of
+from cqels.kernels.buffers import BAG, FINDER, INDEXES, KIND, TOGETHER, row_hash, row_of
 from cqels.kernels.finder import is_far as finder_is_far
 from cqels.kernels.finder import mark_of, number_of, seek, slot_of
 from cqels.kernels.index import FOLLOWING, KEY, KEYS, LINK, NEWEST, OPEN, TABLE, find, home_of, is_far
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import USED, Arena, fetch, load, store, write_words
 
-BUFFER, TOUCHED, TOUCHED_AT, LEADS, LEADS_AT, LOOKED, LEAVING = range(7)
+BUFFER, TOUCHED, TOUCHED_AT, LEADS, LEADS_AT, LOOKED = range(6)
 INDEX, OTHER, KEY_AT, FURTHER, FURTHER_AT, LEAD_WORDS = range(6)
-WANTED, WALK, WALK_END, WANTED_AT = range(4)
+WANTED, BROUGHT, WALK, WALK_END, WANTED_AT = range(5)
 KEYS_AHEAD, ROWS_AHEAD = 5, 4
 """So many groups (of TOGETHER changes) ahead the keys of a group are looked at, and then the rows that match."""
 _MOST_WANTED, _MOST_WALKS, _WALK_WORDS = 240, 64, 4
-_LEAVING = 16  # rows of a ring that are looked at together before they leave
+_AT_ONCE = 16  # places of a portion, or more where a group would want more again before all are asked for
 _ROW, _LEFT, _BEFORE = 1, 2, 3
 OUTLOOK_WORDS = WANTED_AT + _MOST_WANTED + _MOST_WALKS * _WALK_WORDS
 
@@ -67,7 +68,7 @@ def make_paths(arena: Arena, buffer: int, leads: Sequence[Lead]) -> int:
         touched.setdefault((int(words[lead.index + TABLE]), *lead.offsets), write_words(arena, lead.offsets))
     pairs = [word for key, at in touched.items() for word in (key[0], at)]
     return write_words(
-        arena, [buffer, len(touched), write_words(arena, pairs), len(leads), _write_leads(arena, leads), 0, 0]
+        arena, [buffer, len(touched), write_words(arena, pairs), len(leads), _write_leads(arena, leads), 0]
     )
 
 
@@ -100,10 +101,16 @@ def want(base, outlook, place):
 
 @kernel
 def bring(base, outlook):
-    """Have all places brought near that are wanted."""
-    for number in range(load(base, outlook + WANTED)):
+    """Have a portion of the places brought near that are wanted, those that were wanted first."""
+    first, wanted = load(base, outlook + BROUGHT), load(base, outlook + WANTED)
+    end = min(first + max(_AT_ONCE, (wanted - first + TOGETHER - 1) // TOGETHER), wanted)
+    for number in range(first, end):
         fetch(base, load(base, outlook + WANTED_AT + number))
-    store(base, outlook + WANTED, 0)
+    if end < wanted:
+        store(base, outlook + BROUGHT, end)
+    else:
+        store(base, outlook + BROUGHT, 0)
+        store(base, outlook + WANTED, 0)
 
 
 @kernel
@@ -117,23 +124,6 @@ def expect_keys(base, outlook, paths, row):
     buffer = load(base, paths + BUFFER)
     if load(base, buffer + KIND) == BAG and finder_is_far(base, load(base, buffer + FINDER)):
         want(base, outlook, slot_of(base, load(base, buffer + FINDER), mark_of(row_hash(base, buffer, row), 0)))
-
-
-@kernel
-def expect_oldest(base, outlook, paths):
-    """The only step for rows of a ring that will leave: they are counted down, and nothing is asked for them."""
-    buffer = load(base, paths + BUFFER)
-    first, seen = load(base, buffer + FIRST), load(base, paths + LEAVING)
-    if seen >= first + _LEAVING:
-        return
-    end = min(first + 2 * _LEAVING, load(base, buffer + NEXT))
-    for position in range(max(seen, first), end):
-        row = row_of(base, buffer, position)
-        index = load(base, buffer + INDEXES)
-        while index != 0:
-            want(base, outlook, home_of(base, load(base, index + TABLE), row, index + KEY))
-            index = load(base, index + FOLLOWING)
-    store(base, paths + LEAVING, end)
 
 
 @kernel

@@ -194,6 +194,8 @@ def run(base, pipeline, block, steps):
             continue
         if number & (TOGETHER - 1) == 0:
             _look_ahead(base, pipeline, block, number)
+        if load(base, pipeline + OUTLOOK) != 0:
+            bring(base, load(base, pipeline + OUTLOOK))
         if stream >= 0:
             read = load(base, pipeline + FLAGS) & EVERY_ELEMENT != 0
             for place in range(load(base, pipeline + WINDOWS)):
@@ -245,7 +247,6 @@ def _look_ahead(base, pipeline, block, number):
         hints = load(base, load(base, pipeline + HINTS_AT) + place)
         if is_far(base, window, hints):
             expect_leaving(base, outlook, window, hints)
-    bring(base, outlook)
 
 
 @kernel
