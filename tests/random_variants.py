@@ -19,7 +19,7 @@ _NODES = (":a", ":b", ":c")
 _NODE = re.compile(r"(?<![\w:?<]):[ab]\b")
 _RANGE = re.compile(r"RANGE \d+s(?=\])")
 _COUNT = re.compile(r"(?<=\[)(TRIPLES|ELEMENTS) \d+(?=\])")
-_THRESHOLD = re.compile(r"(?<=[<>=] )1\b|\b1(?= [<>])")
+_THRESHOLD = re.compile(r"(?<=[<>=] )1\b(?!\.)|(?<![\w.])1(?= [<>])")
 _THRESHOLDS = (
     *("0", "1", "1", "2", "2", "3", "-1", "+2", "1.5", "1.0", "0.25", "2.5e0", "5e-1", "1e0", "01", "'x'"),
     *(
