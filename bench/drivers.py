@@ -8,6 +8,7 @@ from mmap import PAGESIZE
 import numpy as np
 from measure import REPEATS, Words, timed_in_turn
 
+from cqels.kernels.ahead import FAR
 from cqels.kernels.buffers import (
     DATA,
     FIRST,
@@ -29,7 +30,6 @@ from cqels.kernels.coming import (
     LOOKED,
     OUTLOOK_WORDS,
     ROWS_AHEAD,
-    are_far,
     bring,
     expect_keys,
     expect_matches,
@@ -113,6 +113,11 @@ def _paths(base, join, event):
 
 
 @kernel
+def _is_far(base, join, event):
+    return load(base, load(base, load(base, join + INPUT + load(base, event)) + BUFFER) + ROWS) >= FAR
+
+
+@kernel
 def drive(base, join, events, first, count, span, taking_back, step, operator, sent, outlook, seen):
     """Feed a join one event per tick: every window lets go of what is older than `span`, then the event is queued.
 
@@ -125,7 +130,7 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
         now = load(base, event + 1 + TIME)
-        if number % TOGETHER == 0 and are_far(base, _paths(base, join, event)):  # as the machine looks ahead
+        if number % TOGETHER == 0 and _is_far(base, join, event):  # as the machine looks ahead
             go_on(base, outlook)
             for coming in range(ROWS_AHEAD * TOGETHER, (ROWS_AHEAD + 1) * TOGETHER):
                 place = event + coming * EVENT_WORDS

@@ -81,16 +81,6 @@ def _write_leads(arena: Arena, leads: Sequence[Lead]) -> int:
 
 
 @kernel
-def are_far(base, paths):
-    """Whether some of the keys are in a table that is not near anyway."""
-    place = load(base, paths + TOUCHED_AT)
-    for number in range(load(base, paths + TOUCHED)):
-        if is_far(base, load(base, place + 2 * number)):
-            return True
-    return False
-
-
-@kernel
 def want(base, outlook, place):
     """Let a place be brought near with the next `bring`."""
     count = load(base, outlook + WANTED)
