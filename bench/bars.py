@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import gc
 import math
 import os
 import resource
@@ -25,12 +26,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
 
 import numpy as np
-from drivers import Ring, adaptivity, cost_of
+from drivers import Ring, adaptivity, cost_of, three_way_run
 from lines import EX, readings
 from measure import CONSOLE, REPEATS, machine, nanoseconds, per_second, progress, timed_in_turn
 from rich.table import Table
@@ -100,39 +100,54 @@ def joins(*, large: bool) -> Bars:
     yield Bar(f"{name}, star, against the reference", figure, "≥ 100×", slow / costs["star"] >= 100)
 
 
-def through_engine(shape: str, size: int, keys: int, block: int = 50_000) -> tuple[float, float]:
-    """Seconds and changes per event of a three-way join, from batches of words to rows of words.
+def through_engine(shape: str, size: int, keys: int) -> tuple[float, float]:
+    """Seconds and changes per event of a three-way join, from batches of words to rows of words."""
+    with EngineRun(shape, size, keys) as run:
+        [spent] = timed_in_turn(run)
+        return spent / run.block, run.changes / (run.block * (REPEATS + 1))
 
-    Windows are full before the clock starts, and where they keep their rows has been written once from end to end: the
-    system hands memory out once.
+
+class EngineRun:
+    """A three-way join as a query, which is fed blocks of events.
+
+    Windows are full before, and where they keep their rows has been written once from end to end: the system hands
+    memory out once.
     """
-    random = np.random.default_rng(2)
-    with cqels.Engine() as engine:
-        query = engine.register(three_way_query(shape, f"{3 * size}ms"))
-        words, predicate = words_of(engine, keys), predicate_of(engine)
-        changes = come = 0
 
-        def made() -> Batch:
-            nonlocal come
-            numbers = np.arange(come, come + block, dtype=np.int64)
-            triples = np.empty((block, 3), np.int64)
-            triples[:, 0], triples[:, 2] = words[random.integers(0, keys, (2, block))]
-            triples[:, 1] = predicate
-            come += block
-            return Batch(numbers * 1_000_000, numbers % 3, np.ones(block, np.int64), triples.reshape(-1))
+    block = 50_000
 
-        def run(batch: Batch) -> None:
-            nonlocal changes
-            engine.push_batch(batch)
-            changes += sum(map(len, query.running.raw))
-            query.running.raw.clear()
+    def __init__(self, shape: str, size: int, keys: int) -> None:
+        self.engine = cqels.Engine()
+        self.query = self.engine.register(three_way_query(shape, f"{3 * size}ms"))
+        self._words, self._predicate = words_of(self.engine, keys), predicate_of(self.engine)
+        self._random = np.random.default_rng(2)
+        self._come = self.changes = 0
+        while self._come < 3 << (size - 1).bit_length():
+            self._push(self._made())
+        self.changes = 0
+        self._batches = [self._made() for _ in range(REPEATS + 1)]
 
-        while come < 3 << (size - 1).bit_length():
-            run(made())
-        changes = 0
-        batches = [made() for _ in range(REPEATS + 1)]
-        [spent] = timed_in_turn(lambda number: run(batches[number]))
-    return spent / block, changes / (block * (REPEATS + 1))
+    def __enter__(self) -> EngineRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.engine.close()
+
+    def __call__(self, number: int) -> None:
+        self._push(self._batches[number])
+
+    def _made(self) -> Batch:
+        numbers = np.arange(self._come, self._come + self.block, dtype=np.int64)
+        triples = np.empty((self.block, 3), np.int64)
+        triples[:, 0], triples[:, 2] = self._random.choice(self._words, (2, self.block))
+        triples[:, 1] = self._predicate
+        self._come += self.block
+        return Batch(numbers * 1_000_000, numbers % 3, np.ones(self.block, np.int64), triples.reshape(-1))
+
+    def _push(self, batch: Batch) -> None:
+        self.engine.push_batch(batch)
+        self.changes += sum(map(len, self.query.running.raw))
+        self.query.running.raw.clear()
 
 
 def words_of(engine: cqels.Engine, count: int, block: int = 1_000_000) -> np.ndarray:
@@ -156,19 +171,26 @@ def refuse(line: int, reason: str, text: str) -> None:
 def growth(*, large: bool) -> Bars:
     """Cost per event as windows grow, at the same number of matches: of the engine, and of its join alone."""
     sizes = [10_000, 100_000, 1_000_000] + [10_000_000] * large
+    for shape in ("star", "chain"):
+        with ExitStack() as stack:
+            runs = [stack.enter_context(EngineRun(shape, size, size)) for size in sizes]
+            yield grown(shape, "through the engine", sizes, [spent / EngineRun.block for spent in timed_in_turn(*runs)])
+        del runs
+        gc.collect()  # there is not memory enough for both
+    for shape in ("star", "chain"):
+        block = 200_000
+        times = timed_in_turn(*(three_way_run(shape, size, size, block) for size in sizes))
+        yield grown(shape, "the join alone", sizes, [spent / block for spent in times])
+
+
+def grown(shape: str, what: str, sizes: list[int], costs: list[float]) -> Bar:
+    """Whether costs stay below the curve of the logarithm through the first of them."""
     bounds = [math.log(size) / math.log(sizes[0]) for size in sizes]
-    ways: dict[str, Callable[[str, int], float]] = {
-        "through the engine": lambda shape, size: through_engine(shape, size, size)[0],
-        "the join alone": lambda shape, size: cost_of(shape, size, size, 200_000)[0],
-    }
-    for (way, measured), shape in product(ways.items(), ("star", "chain")):
-        costs = [measured(shape, size) for size in sizes]
-        ratios = [cost / costs[0] for cost in costs]
-        name = f"cost per event of a three-way {shape} of windows of 10 k to {sizes[-1] // 1_000_000} M rows, {way}"
-        figure = f"{', '.join(map(nanoseconds, costs))}: {', '.join(f'{ratio:.2f}' for ratio in ratios[1:])}×"
-        asked = f"≤ {', '.join(f'{bound:.2f}' for bound in bounds[1:])}× (as the logarithms)"
-        below = all(ratio <= bound for ratio, bound in zip(ratios, bounds, strict=True))
-        yield Bar(name, figure, asked, below)
+    ratios = [cost / costs[0] for cost in costs]
+    name = f"cost per event of a three-way {shape} of windows of 10 k to {sizes[-1] // 1_000_000} M rows, {what}"
+    figure = f"{', '.join(map(nanoseconds, costs))}: {', '.join(f'{ratio:.2f}' for ratio in ratios[1:])}×"
+    asked = f"≤ {', '.join(f'{bound:.2f}' for bound in bounds[1:])}× (as the logarithms)"
+    return Bar(name, figure, asked, all(ratio <= bound for ratio, bound in zip(ratios, bounds, strict=True)))
 
 
 def adaptive(*, large: bool) -> Bars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from mmap import PAGESIZE
 
@@ -286,15 +287,20 @@ def three_way(shape: str, size: int, keys: int, total: int) -> Join:
     return Join(SHAPES[shape], np.arange(total) % 3, values, size)
 
 
-def cost_of(shape: str, size: int, keys: int, block: int, *, taking_back: bool = False) -> tuple[float, float]:
-    """Of a three-way join: seconds per event, results per event."""
+def three_way_run(shape: str, size: int, keys: int, block: int, *, taking_back: bool = False) -> Callable[[int], int]:
+    """A three-way join whose windows are full, as a function that feeds it a block of events: rows that came out."""
     join = three_way(shape, size, keys, 3 * size + block * (REPEATS + 1))
     join.fill(3 * size)
-    results = 0
+    return lambda number: join.feed(3 * size + number * block, block, taking_back=taking_back)
+
+
+def cost_of(shape: str, size: int, keys: int, block: int, *, taking_back: bool = False) -> tuple[float, float]:
+    """Of a three-way join: seconds per event, results per event."""
+    feed, results = three_way_run(shape, size, keys, block, taking_back=taking_back), 0
 
     def run(number: int) -> None:
         nonlocal results
-        results += join.feed(3 * size + number * block, block, taking_back=taking_back)
+        results += feed(number)
 
     [spent] = timed_in_turn(run)
     return spent / block, results / (block * (REPEATS + 1))
