@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -174,23 +175,27 @@ def growth(*, large: bool) -> Bars:
     for shape in ("star", "chain"):
         with ExitStack() as stack:
             runs = [stack.enter_context(EngineRun(shape, size, size)) for size in sizes]
-            yield grown(shape, "through the engine", sizes, [spent / EngineRun.block for spent in timed_in_turn(*runs)])
+            costs = [spent / EngineRun.block for spent in timed_in_turn(*runs)]
+            yield from grown(shape, "through the engine", sizes, costs)
         del runs
         gc.collect()  # there is not memory enough for both
     for shape in ("star", "chain"):
         block = 200_000
         times = timed_in_turn(*(three_way_run(shape, size, size, block) for size in sizes))
-        yield grown(shape, "the join alone", sizes, [spent / block for spent in times])
+        yield from grown(shape, "the join alone", sizes, [spent / block for spent in times])
 
 
-def grown(shape: str, what: str, sizes: list[int], costs: list[float]) -> Bar:
-    """Whether costs stay below the curve of the logarithm through the first of them."""
+def grown(shape: str, what: str, sizes: list[int], costs: list[float]) -> Bars:
+    """Whether costs stay below the curve of the logarithm through the first, and whether they rise as evenly."""
     bounds = [math.log(size) / math.log(sizes[0]) for size in sizes]
     ratios = [cost / costs[0] for cost in costs]
     name = f"cost per event of a three-way {shape} of windows of 10 k to {sizes[-1] // 1_000_000} M rows, {what}"
     figure = f"{', '.join(map(nanoseconds, costs))}: {', '.join(f'{ratio:.2f}' for ratio in ratios[1:])}×"
     asked = f"≤ {', '.join(f'{bound:.2f}' for bound in bounds[1:])}× (as the logarithms)"
-    return Bar(name, figure, asked, all(ratio <= bound for ratio, bound in zip(ratios, bounds, strict=True)))
+    yield Bar(name, figure, asked, all(ratio <= bound for ratio, bound in zip(ratios, bounds, strict=True)))
+    first, *others = added = [after - before for before, after in pairwise(costs)]
+    figure = ", ".join(map(nanoseconds, added))
+    yield Bar(f"{name}: what each tenfold adds", figure, "none more than the first", max(others) <= first)
 
 
 def adaptive(*, large: bool) -> Bars:
