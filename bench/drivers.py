@@ -10,22 +10,7 @@ import numpy as np
 from measure import REPEATS, Words, timed_in_turn
 
 from cqels.kernels.ahead import FAR
-from cqels.kernels.buffers import (
-    DATA,
-    FIRST,
-    MASK,
-    NEXT,
-    ROOM,
-    ROWS,
-    STRIDE,
-    TOGETHER,
-    add_index,
-    change,
-    evict,
-    make_ring,
-    probe,
-    row_of,
-)
+from cqels.kernels.buffers import TOGETHER, add_index, change, evict, make_ring
 from cqels.kernels.coming import (
     KEYS_AHEAD,
     LOOKED,
@@ -52,9 +37,10 @@ from cqels.kernels.join import (
     set_order,
     step_join,
 )
+from cqels.kernels.kept import DATA, FIRST, NEXT, ROOM, ROWS, STRIDE, probe, row_of
 from cqels.kernels.memory import FIRST as FIRST_WORD
 from cqels.kernels.memory import FREE, Arena, call, load, store
-from cqels.kernels.rows import COLUMNS, DONE, TIME, WIDTH, add_row, clear, make_queue
+from cqels.kernels.rows import ALWAYS, COLUMNS, DONE, NEVER, WIDTH, add_row, clear, make_queue
 from cqels.kernels.rows import COUNT as QUEUED
 
 EVENT_WORDS = 8
@@ -102,9 +88,7 @@ def probe_all(base, ring, index, events, first, count, offsets):
     for number in range(first, first + count):
         rows = load(base, probe(base, ring, index, events + number * EVENT_WORDS + 1, offsets))
         if rows != 0:
-            position = (rows & NEWEST) & load(base, ring + MASK)
-            row = load(base, ring + DATA) + position * load(base, ring + STRIDE)
-            total += (rows >> 32) + load(base, row + COLUMNS)
+            total += (rows >> 32) + load(base, row_of(base, ring, rows & NEWEST) + COLUMNS)
     return total
 
 
@@ -120,7 +104,9 @@ def _is_far(base, join, event):
 
 @kernel
 def drive(base, join, events, first, count, span, taking_back, step, operator, sent, outlook, seen):
-    """Feed a join one event per tick: every window lets go of what is older than `span`, then the event is queued.
+    """Feed a join one event per tick: the one that came `span` before leaves its window, then the event is queued.
+
+    All events since that one are in their windows, which are rings.
 
     With `taking_back` 1 expired rows are changes like any other, and take back what they were joined to.  `step` is the
     address of the step of an operator that reads the join's output and writes to the queue `sent`, or 0.  The result is
@@ -130,7 +116,6 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     inputs = load(base, join + INPUTS)
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
-        now = load(base, event + 1 + TIME)
         if number % TOGETHER == 0 and _is_far(base, join, event):  # as the machine looks ahead
             go_on(base, outlook)
             for coming in range(ROWS_AHEAD * TOGETHER, (ROWS_AHEAD + 1) * TOGETHER):
@@ -144,30 +129,17 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
                 expect_oldest(base, outlook, load(base, own + PATHS), load(base, own + BUFFER), seen + other)
         bring(base, outlook)
         for other in range(inputs):
-            source = load(base, join + INPUT + other)
-            ring, queue = load(base, source + BUFFER), load(base, source + QUEUE)
-            clear(base, queue)
-            expired, width = 0, load(base, queue + WIDTH)
-            while expired < load(base, ring + ROWS):
-                position = (load(base, ring + FIRST) + expired) & load(base, ring + MASK)
-                row = load(base, ring + DATA) + position * load(base, ring + STRIDE)
-                if load(base, row + TIME) > now - span:
-                    break
-                if taking_back == 0:
-                    evict(base, ring)
-                    continue
-                target = add_row(base, queue)
-                for word in range(width):
-                    store(base, target + word, load(base, row + word))
-                store(base, target, -1)
-                expired += 1
-        queue = load(base, load(base, join + INPUT + load(base, event)) + QUEUE)
-        target = add_row(base, queue)
-        for word in range(load(base, queue + WIDTH)):
-            store(base, target + word, load(base, event + 1 + word))
+            clear(base, load(base, load(base, join + INPUT + other) + QUEUE))
+        if number >= span:
+            expired = event - span * EVENT_WORDS
+            if taking_back == 0:
+                evict(base, load(base, load(base, join + INPUT + load(base, expired)) + BUFFER))
+            else:
+                _enqueue(base, join, expired, -1)
+        _enqueue(base, join, event, 1)
         step_join(base, join)
         if step != 0:
-            if call(step, base, operator, now) != DONE:
+            if call(step, base, operator, number) != DONE:
                 return -1
             results += load(base, sent + QUEUED)
             clear(base, sent)
@@ -175,6 +147,15 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
             results += load(base, out + QUEUED)
         clear(base, out)
     return results
+
+
+@kernel
+def _enqueue(base, join, event, weight):
+    queue = load(base, load(base, join + INPUT + load(base, event)) + QUEUE)
+    row = add_row(base, queue)
+    for word in range(load(base, queue + WIDTH)):
+        store(base, row + word, load(base, event + 1 + word))
+    store(base, row, weight)
 
 
 @kernel
@@ -189,13 +170,13 @@ def fill_windows(base, join, events, first, count):
 
 
 def make_events(arena: Arena, inputs: Words, columns: list[Words]) -> int:
-    """Events in the arena, one per time: input, and a row with these columns; empty ones behind, to look ahead at."""
+    """Events in the arena: input, and a row with these columns; empty ones behind, to look ahead at."""
     count = len(inputs)
     place = arena.take((count + (KEYS_AHEAD + 1) * TOGETHER) * EVENT_WORDS)
     block = arena.array(place, count * EVENT_WORDS).reshape(count, EVENT_WORDS)
     block[:, 0] = inputs
     block[:, 1] = 1
-    block[:, 2] = block[:, 4] = np.arange(count)
+    block[:, 2:5] = NEVER, -1, ALWAYS
     for number, column in enumerate(columns):
         block[:, 5 + number] = column
     return place
@@ -220,7 +201,7 @@ class Ring:
         self.arena = Arena()
         self.size = size
         self.events = make_events(self.arena, np.zeros(len(values), np.int64), [values])
-        self.ring = make_ring(self.arena, 1)
+        self.ring = make_ring(self.arena, 1, bare=True)
         self.index = add_index(self.arena, self.ring, [0])
         self.offsets = self.arena.take(2)
         self.arena.words[self.offsets] = COLUMNS
@@ -246,7 +227,8 @@ class Join:
         self._others = live_bytes(self.arena)
         self.out = int(make_queue(self.arena.base, 1 + max(column for own in columns for column in own)))
         sources = [
-            Input(make_ring(self.arena, len(own)), own, int(make_queue(self.arena.base, len(own)))) for own in columns
+            Input(make_ring(self.arena, len(own), bare=True), own, int(make_queue(self.arena.base, len(own))))
+            for own in columns
         ]
         self.rings = [source.buffer for source in sources]
         self.join = make_join(self.arena, self.out, sources)

@@ -15,7 +15,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Result, StreamSettings
-from cqels.kernels import buffers, join
+from cqels.kernels import buffers, join, kept
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
@@ -125,14 +125,14 @@ class Turning(Incremental):
         words = self.engine.arena.words
         for ring in self._rings() if element.time >= 3 * SECOND else ():
             assert buffers.become_bag(self.engine.arena.base, ring)
-            assert words[ring + buffers.KIND] == buffers.BAG
+            assert words[ring + kept.KIND] == kept.BAG
             Turning.turned += 1
 
     def _rings(self) -> Iterator[int]:
         words = self.engine.arena.words
         for trace in (trace for query in self.engine.queries for trace in query.running.pipeline.joins):
             for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
-                if words[words[source + join.BUFFER] + buffers.KIND] == buffers.RING:
+                if words[words[source + join.BUFFER] + kept.KIND] == kept.RING:
                     yield int(words[source + join.BUFFER])
 
 

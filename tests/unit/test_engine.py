@@ -379,6 +379,41 @@ def test_terms_that_only_free_memory_has_are_forgotten() -> None:
         assert engine.collect() > 4500
 
 
+def test_what_joins_remember_is_in_use_when_others_are_dropped() -> None:
+    both = (
+        f"PREFIX : <{EX}> SELECT ?s ?t WHERE {{ "
+        "STREAM :obs [RANGE 100s] { ?s :temp ?t } STREAM :more [RANGE 100s] { ?s :temp ?u } }"
+    )
+    with cqels.Engine() as engine:
+        query = engine.register(both)
+        for number in range(30):
+            engine.push(OBS, reading(f"a{number}", 31), time=f"{number}s")
+            engine.drop(engine.register(ROOMS))
+            others = [engine.register(ROOMS), engine.register(HOT)]  # in the memory that was given back, if any was
+            engine.push(EX + "more", reading(f"a{number // 2}", 32), time=f"{number}s")
+            assert values(query.take()) == [(f"a{number // 2}", "31")] * (number % 2 == 0)
+            for other in others:
+                engine.drop(other)
+
+
+def test_what_is_dropped_is_given_back_beside_what_joins_remember() -> None:
+    """A query may lie just before the rows of a join, which are written anew when there is room for more."""
+    pair = "STREAM :%s [RANGE 1000s] { ?s :temp ?t } STREAM :%s [RANGE 2000s] { ?s :temp ?u }"
+    with cqels.Engine() as engine:
+        engine.register(f"PREFIX : <{EX}> SELECT ?s ?t WHERE {{ {pair % ('obs', 'more')} }}")
+        counted = f"PREFIX : <{EX}> SELECT ?s (COUNT(*) AS ?n) WHERE {{ {pair % ('a', 'a')} }} GROUP BY ?s"
+        for room in (8, 16, 32, 64, 128):
+            for number in range(room // 2 if room > 8 else 0, room):
+                engine.push(OBS, reading(f"a{number}", 31), time=f"{number}s")
+            before = engine.arena.held
+            other = engine.register(counted)
+            there = engine.arena.held
+            engine.push(OBS, reading("b", room), time=f"{room}s")
+            more = engine.arena.held - there
+            engine.drop(other)
+            assert engine.arena.held <= before + more
+
+
 def test_terms_of_elements_that_were_worked_off_are_forgotten() -> None:
     with cqels.Engine() as engine:
         query = engine.register(f"PREFIX : <{EX}> SELECT (COUNT(*) AS ?n) WHERE {{ STREAM :obs [NOW] {{ ?s ?p ?o }} }}")

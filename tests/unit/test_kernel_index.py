@@ -7,12 +7,13 @@ from random import Random
 
 import pytest
 
-from cqels.kernels import buffers, coming, index, join
-from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring, probe, row_of
+from cqels.kernels import coming, index, join, kept
+from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring
 from cqels.kernels.coming import OUTLOOK_WORDS, bring, expect_keys, expect_matches, go_on
 from cqels.kernels.distinct import make_distinct, step_distinct
 from cqels.kernels.index import make_table
 from cqels.kernels.join import Input, make_join, step_join
+from cqels.kernels.kept import link_of, probe, row_of
 from cqels.kernels.memory import Arena, take
 from cqels.kernels.rows import COLUMNS, COUNT, add_row, clear, make_queue, row_at
 
@@ -45,7 +46,7 @@ class Sides:
     def leave(self, side: int) -> None:
         """The oldest row leaves."""
         gone = self.rows[side].pop(0)
-        if self.arena.words[self.buffers[side] + buffers.KIND] == buffers.RING:
+        if self.arena.words[self.buffers[side] + kept.KIND] == kept.RING:
             evict(self.arena.base, self.buffers[side])
         else:
             assert change(self.arena.base, self.buffers[side], self.write(-1, gone)) == -1
@@ -62,7 +63,7 @@ class Sides:
             row = int(row_of(self.arena.base, buffer, position))
             one, two = self.arena.array(row + COLUMNS, 2).tolist()
             rows[one, two] += int(self.arena.words[row])
-            position = int(self.arena.words[row + int(self.arena.words[at + index.LINK])])
+            position = int(link_of(self.arena.base, row, self.arena.words[at + index.LINK]))
         return rows
 
     def check(self, side: int) -> None:

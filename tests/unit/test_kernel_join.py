@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.kernels import buffers, index, join, negation
-from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring, probe, row_of
+from cqels.kernels import index, join, kept, negation
+from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring
 from cqels.kernels.distinct import make_distinct, step_distinct
 from cqels.kernels.join import Input, make_join, read_orders, set_order, step_join
+from cqels.kernels.kept import probe, row_of
 from cqels.kernels.memory import Arena
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN, make_negation, step_negation
 from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, WIDTH, add_row, clear, make_queue, row_at
@@ -199,7 +200,7 @@ def tables(arena: Arena, *places: int) -> list[bool]:
     """Of all indexes of some buffers, whether they have a table."""
     found = []
     for buffer in places:
-        at = int(arena.words[buffer + buffers.INDEXES])
+        at = int(arena.words[buffer + kept.INDEXES])
         while at != 0:
             found.append(bool(arena.words[at + index.OPEN]))
             at = int(arena.words[at + index.FOLLOWING])
@@ -219,13 +220,23 @@ def check(harness: Harness, ticks: Any, expected: Callable[[list[Bag]], Bag]) ->
     return harness
 
 
+def make_buffer(arena: Arena, kind: str, columns: int) -> int:
+    if kind == "bag":
+        return make_bag(arena, columns, room=1)
+    return make_ring(arena, columns, room=1, bare=kind == "bare")
+
+
+def timeless(ticks: Any) -> Any:
+    """The same history, of rows that came from no element."""
+    return [[(number, weight, NO_ELEMENT + row[3:]) for number, weight, row in changes] for changes in ticks]
+
+
 def join_harness(
     columns: list[tuple[int, ...]], nullable: list[set[int]], kinds: list[str], *, scan: bool = False
 ) -> Harness:
     def build(arena: Arena, queues: list[int], out: int) -> int:
-        make = {"ring": make_ring, "bag": make_bag}
         inputs = [
-            Input(make[kind](arena, len(own), room=1), own, queue, frozenset(empty))
+            Input(make_buffer(arena, kind, len(own)), own, queue, frozenset(empty))
             for kind, own, queue, empty in zip(kinds, columns, queues, nullable, strict=True)
         ]
         return make_join(arena, out, inputs)
@@ -250,23 +261,27 @@ SHAPES: dict[str, tuple[list[tuple[int, ...]], list[set[int]]]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", ["ring", "bag"])
+@pytest.mark.parametrize("kind", ["ring", "bag", "bare"])
 @settings(max_examples=10)
 @given(data=st.data())
 def test_join(shape: str, kind: str, data: st.DataObject) -> None:
     columns, nullable = SHAPES[shape]
-    ticks = data.draw(histories([len(own) for own in columns], nullable, fifo=kind == "ring"))
+    ticks = data.draw(histories([len(own) for own in columns], nullable, fifo=kind != "bag"))
+    if kind == "bare":
+        ticks = timeless(ticks)
     harness = join_harness(columns, nullable, [kind] * len(columns))
     width = harness.out_width
     check(harness, ticks, lambda bags: naive_join(bags, columns, width))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kind", ["ring", "bag"])
+@pytest.mark.parametrize("kind", ["ring", "bag", "bare"])
 def test_join_through_indexes(shape: str, kind: str) -> None:
     columns, nullable = SHAPES[shape]
     harness = join_harness(columns, nullable, [kind] * len(columns))
-    ticks = many([len(own) for own in columns], nullable, fifo=kind == "ring")
+    ticks = many([len(own) for own in columns], nullable, fifo=kind != "bag")
+    if kind == "bare":
+        ticks = timeless(ticks)
     check(harness, ticks, lambda bags: naive_join(bags, columns, harness.out_width))
     places = [int(harness.arena.words[harness.operator + join.INPUT + number]) for number in range(len(columns))]
     found = tables(harness.arena, *(int(harness.arena.words[place + join.BUFFER]) for place in places))
@@ -279,6 +294,18 @@ def test_a_ring_lets_rows_go_out_of_turn(data: st.DataObject) -> None:
     columns, nullable = SHAPES["chain"]
     ticks = data.draw(histories([2, 2, 2], nullable))
     check(join_harness(columns, nullable, ["ring", "bag", "ring"]), ticks, lambda bags: naive_join(bags, columns, 4))
+    bare = join_harness(columns, nullable, ["bare", "bag", "bare"])
+    check(bare, timeless(ticks), lambda bags: naive_join(bags, columns, 4))
+
+
+@settings(max_examples=10)
+@given(data=st.data())
+def test_rows_with_stamps_and_without_are_joined(data: st.DataObject) -> None:
+    columns, nullable = SHAPES["chain"]
+    ticks = data.draw(histories([2, 2, 2], nullable, fifo=True))
+    mixed = [[change if change[0] == 1 else timeless([[change]])[0][0] for change in changes] for changes in ticks]
+    harness = join_harness(columns, nullable, ["bare", "ring", "bare"])
+    check(harness, mixed, lambda bags: naive_join(bags, columns, 4))
 
 
 LEFT_SHAPES: dict[str, tuple[int, tuple[int, ...], set[int], set[int]]] = {
@@ -379,6 +406,14 @@ def test_project() -> None:
 # --- more rows than a random history has: growth, shrinking, indexes that come and go
 
 
+def kept_row(arena: Arena, buffer: int, position: int) -> tuple[int, Row]:
+    """The weight of the row at a position, and the row."""
+    place, head = int(row_of(arena.base, buffer, position)), arena.take(COLUMNS)
+    kept.put_head(arena.base, arena.words[buffer + kept.BARE], place, head)
+    weight, *stamps = arena.array(head, COLUMNS).tolist()
+    return weight, (*stamps, *arena.array(place, int(arena.words[buffer + kept.WIDTH]))[COLUMNS:].tolist())
+
+
 def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]:
     scratch = arena.take(COLUMNS + 8)
     arena.words[scratch : scratch + len(key)] = key
@@ -391,16 +426,16 @@ def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]
     rows: Counter[Row] = Counter()
     for _ in range(word >> 32):
         place = int(row_of(arena.base, buffer, position))
-        words = [int(word) for word in arena.array(place, int(arena.words[buffer + buffers.WIDTH]))]
-        rows[tuple(words[1:])] += words[0]
-        position = int(arena.words[place + int(arena.words[found + index.LINK])])
+        weight, row = kept_row(arena, buffer, position)
+        rows[row] += weight
+        position = int(kept.link_of(arena.base, place, arena.words[found + index.LINK]))
     return +rows
 
 
-@pytest.mark.parametrize("kind", ["ring", "bag"])
+@pytest.mark.parametrize("kind", ["ring", "bag", "bare"])
 def test_a_buffer_through_growth_and_shrinking(kind: str) -> None:
     arena = Arena(size=SIZE)
-    buffer = make_ring(arena, 3, room=1) if kind == "ring" else make_bag(arena, 3, room=1)
+    buffer = make_buffer(arena, kind, 3)
     queue = int(make_queue(arena.base, 3))
     by_one, by_two = add_index(arena, buffer, [1]), add_index(arena, buffer, [0, 2])
     assert add_index(arena, buffer, [2, 0]) == by_two
@@ -413,19 +448,20 @@ def test_a_buffer_through_growth_and_shrinking(kind: str) -> None:
 
     for round_, (arriving, leaving) in enumerate([(600, 0), (500, 1000), (300, 390), (900, 850)]):
         for number in range(arriving):
-            rows.append((number, round_, number, 1 + number % 3, 1 + number % 7, 1 + number % 50))
+            stamps = NO_ELEMENT if kind == "bare" else (number, round_, number)
+            rows.append((*stamps, 1 + number % 3, 1 + number % 7, 1 + number % 50))
             apply(1, rows[-1])
         late = add_index(arena, buffer, [2])
         for row in rows[:leaving]:
             apply(-1, row)
         del rows[:leaving]
-        if len(rows) > buffers.SCAN:
+        if len(rows) > kept.SCAN:
             assert rows_of_key(arena, buffer, by_one, (4,)) == Counter(row for row in rows if row[4] == 4)
             assert rows_of_key(arena, buffer, by_two, (2, 9)) == Counter(row for row in rows if row[3::2] == (2, 9))
             assert rows_of_key(arena, buffer, late, (50,)) == Counter(row for row in rows if row[5] == 50)
-    assert arena.words[buffer + buffers.ROWS] == len(rows)
-    assert arena.words[buffer + buffers.KIND] == (buffers.RING if kind == "ring" else buffers.BAG)
-    assert arena.words[buffer + buffers.ROOM] <= 1024
+    assert arena.words[buffer + kept.ROWS] == len(rows)
+    assert arena.words[buffer + kept.KIND] == (kept.BAG if kind == "bag" else kept.RING)
+    assert arena.words[buffer + kept.ROOM] <= 1024
 
 
 def test_an_index_goes_when_no_one_asks() -> None:
@@ -464,16 +500,17 @@ def test_keys_that_never_come_back_do_not_fill_the_table() -> None:
 
 
 class Leaving:
-    """A ring with two indexes, beside a plain bag of its rows."""
+    """A ring with two indexes, beside a plain bag of its rows; a bare one is given none of their stamps."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bare: bool = False) -> None:
         self.arena = Arena(size=SIZE)
-        self.buffer = make_ring(self.arena, 2)
+        self.bare, self.buffer = bare, make_ring(self.arena, 2, bare=bare)
         self.queue = int(make_queue(self.arena.base, 2))
         self.indexes = [add_index(self.arena, self.buffer, [column]) for column in (0, 1)]
         self.rows: Counter[Row] = Counter()
 
     def change(self, weight: int, row: Row) -> None:
+        row = NO_ELEMENT + row[3:] if self.bare else row
         clear(self.arena.base, self.queue)
         push(self.arena, self.queue, weight, row)
         assert change(self.arena.base, self.buffer, row_at(self.arena.base, self.queue, 0)) != -2
@@ -481,17 +518,17 @@ class Leaving:
 
     @property
     def is_ring(self) -> bool:
-        return bool(self.arena.words[self.buffer + buffers.KIND] == buffers.RING)
+        return bool(self.arena.words[self.buffer + kept.KIND] == kept.RING)
 
     def check(self) -> None:
         words = self.arena.words
         rows: Counter[Row] = Counter()
-        for position in range(int(words[self.buffer + buffers.FIRST]), int(words[self.buffer + buffers.NEXT])):
-            place = int(row_of(self.arena.base, self.buffer, position))
-            if words[place]:
-                rows[tuple(int(word) for word in words[place + 1 : place + 6])] += int(words[place])
+        for position in range(int(words[self.buffer + kept.FIRST]), int(words[self.buffer + kept.NEXT])):
+            weight, row = kept_row(self.arena, self.buffer, position)
+            if weight:
+                rows[row] += weight
         assert rows == +self.rows
-        if len(rows) > buffers.SCAN:
+        if len(rows) > kept.SCAN:
             for column, found in enumerate(self.indexes):
                 for value in {row[3 + column] for row in rows}:
                     expected = Counter({row: count for row, count in rows.items() if row[3 + column] == value})
@@ -503,10 +540,10 @@ def reading(number: int) -> Row:
 
 
 @settings(max_examples=40, deadline=None)
-@given(out_of_turn=st.floats(0, 1), seed=st.integers(0, 99), size=st.integers(1, 300))
-def test_a_ring_lets_any_row_go(out_of_turn: float, seed: int, size: int) -> None:
+@given(out_of_turn=st.floats(0, 1), seed=st.integers(0, 99), size=st.integers(1, 300), bare=st.booleans())
+def test_a_ring_lets_any_row_go(out_of_turn: float, seed: int, size: int, bare: bool) -> None:
     """Rows that leave in turn, out of turn, and equal ones of which some stay; whatever becomes of the ring."""
-    random, ring = Random(seed), Leaving()
+    random, ring = Random(seed), Leaving(bare=bare)
     there: list[Row] = []
     for number in range(800):
         there.append(reading(number if random.random() < 0.9 else number // 2))
@@ -519,8 +556,9 @@ def test_a_ring_lets_any_row_go(out_of_turn: float, seed: int, size: int) -> Non
     ring.check()
 
 
-def test_a_ring_stays_one_while_rows_leave_in_turn() -> None:
-    ring = Leaving()
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_ring_stays_one_while_rows_leave_in_turn(bare: bool) -> None:
+    ring = Leaving(bare=bare)
     for number in range(3000):
         ring.change(1, reading(number))
         if number >= 200:
@@ -540,11 +578,11 @@ def test_a_row_that_stays_does_not_hold_up_the_others() -> None:
         ring.change(1, reading(number))
         if number >= 58:
             ring.change(-1, reading(number - 50))
-            first, end = (int(ring.arena.words[ring.buffer + word]) for word in (buffers.FIRST, buffers.NEXT))
-            assert end - first == ring.rows.total() == ring.arena.words[ring.buffer + buffers.ROWS]
+            first, end = (int(ring.arena.words[ring.buffer + word]) for word in (kept.FIRST, kept.NEXT))
+            assert end - first == ring.rows.total() == ring.arena.words[ring.buffer + kept.ROWS]
     ring.check()
     assert ring.is_ring
-    assert ring.arena.words[ring.buffer + buffers.ROOM] <= 64
+    assert ring.arena.words[ring.buffer + kept.ROOM] <= 64
 
 
 @pytest.mark.parametrize("others", [0, 20, 3000])
@@ -558,13 +596,14 @@ def test_what_has_gone_is_not_walked_through(others: int) -> None:
         if number > others:
             before = number - 1
             ring.change(-1, reading(before - before % 5))
-        held = ring.arena.words[ring.buffer + buffers.NEXT] - ring.arena.words[ring.buffer + buffers.FIRST]
-        assert held <= ring.arena.words[ring.buffer + buffers.ROWS] + 64
+        held = ring.arena.words[ring.buffer + kept.NEXT] - ring.arena.words[ring.buffer + kept.FIRST]
+        assert held <= ring.arena.words[ring.buffer + kept.ROWS] + 64
     ring.check()
 
 
-def test_a_ring_whose_rows_leave_out_of_turn_is_a_bag() -> None:
-    ring = Leaving()
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_ring_whose_rows_leave_out_of_turn_is_a_bag(bare: bool) -> None:
+    ring = Leaving(bare=bare)
     for number in range(400):
         ring.change(1, reading(number))
     for number in reversed(range(200, 390)):
@@ -573,8 +612,9 @@ def test_a_ring_whose_rows_leave_out_of_turn_is_a_bag() -> None:
     assert not ring.is_ring
 
 
-def test_a_row_that_a_ring_does_not_have_may_come_later() -> None:
-    ring = Leaving()
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_row_that_a_ring_does_not_have_may_come_later(bare: bool) -> None:
+    ring = Leaving(bare=bare)
     ring.change(-2, reading(1))
     assert not ring.is_ring
     ring.change(3, reading(1))

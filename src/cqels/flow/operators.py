@@ -68,7 +68,7 @@ class Operators:
         out = self.queue(len(names))
         made = [
             Input(
-                (make_ring if each.in_turn else make_bag)(self.arena, len(each.columns)),
+                self._buffer(each),
                 tuple(names.index(name) for name in each.columns),
                 each.queue,
                 frozenset(place for place, name in enumerate(each.columns) if name in each.nullable),
@@ -79,7 +79,12 @@ class Operators:
         self.add(machine.JOIN, place)
         self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs)))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
-        return Stage(out, names, frozenset(names) - bound)
+        return Stage(out, names, frozenset(names) - bound, timeless=all(each.timeless for each in inputs))
+
+    def _buffer(self, source: Stage) -> int:
+        """A buffer for the rows of an input of a join."""
+        columns = len(source.columns)
+        return make_ring(self.arena, columns, bare=source.timeless) if source.in_turn else make_bag(self.arena, columns)
 
     def negation(self, mode: int, left: Stage, right: Stage, *, exact: bool = False, timing: int = 0) -> Stage:
         """OPTIONAL, MINUS, EXISTS and NOT EXISTS; `exact` lets an unbound column match only an unbound one."""
@@ -129,7 +134,7 @@ class Operators:
         place = make_thresholds(self.arena, out, source.queue, programs, at, len(added), dictionary)
         self.add(machine.THRESHOLDS, place)
         self.thresholds[len(self.operators)] = Compared(place, programs)
-        return Stage(out, names, source.nullable, source.in_turn)
+        return replace(source, queue=out, columns=names)
 
     def fed(self, log: int, names: tuple[str, ...], nullable: frozenset[str]) -> Stage:
         """The rows that another pipeline has logged."""
@@ -183,7 +188,7 @@ class Operators:
         self, source: Stage, name: str, expression: Expression, given: Mapping[Given, int] | None = None
     ) -> Stage:
         queue = self._select(source, expression, name, given)
-        return Stage(queue, (*source.columns, name), source.nullable | {name}, source.in_turn)
+        return replace(source, queue=queue, columns=(*source.columns, name), nullable=source.nullable | {name})
 
     def tagged(self, source: Stage, name: str, term: Term) -> Stage:
         """The rows with the same term in a further column."""

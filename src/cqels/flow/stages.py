@@ -26,6 +26,8 @@ class Stage:
     nullable: frozenset[str] = frozenset()
     in_turn: bool = False
     """Nearly all rows go in the order in which they came."""
+    timeless: bool = False
+    """All rows have the stamps of what came from no element."""
 
 
 @dataclass(frozen=True, slots=True)

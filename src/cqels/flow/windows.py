@@ -20,6 +20,8 @@ from cqels.plan.algebra import Plan, Source
 
 _TRIPLE = ("subject", "predicate", "object")
 _IN_TURN = {window.NOW, window.RANGE, window.SLIDE, window.TRIPLES, window.ELEMENTS}
+"""From windows of these kinds triples go in the order in which they came."""
+_STAMPED = window.FRESH | window.PLACES
 
 
 @dataclass
@@ -97,14 +99,16 @@ class Windows(Operators):
         out = self.queue(len(names))
         self.add(machine.MATCH, self.words([graph, pattern, out]))
         self.matches[out] = triple
-        return Stage(out, names, in_turn=self._in_turn(graph))
+        in_turn, timeless = self._kinds_of(graph)
+        return Stage(out, names, in_turn=in_turn, timeless=timeless)
 
-    def _in_turn(self, graph: int) -> bool:
-        """Whether a graph is that of one window, from which triples go in the order in which they came."""
+    def _kinds_of(self, graph: int) -> tuple[bool, bool]:
+        """Whether a graph is that of one window, from which triples go in turn; and whether of one without times."""
         words = self.arena.words
         places = [place for _, place, _ in self.windows if words[place + window.QUEUE] == graph]
-        kinds = {int(words[place + window.KIND]) for place in places}
-        return bool(kinds) and kinds <= _IN_TURN
+        in_turn = all(words[place + window.KIND] in _IN_TURN for place in places)
+        timed = any(words[place + window.FLAGS] & _STAMPED for place in places)
+        return bool(places) and in_turn, bool(places) and not timed
 
     def starred(self, plan: algebra.Triples, graph: int, stage: Stage) -> Stage:
         """The solutions of patterns that alone read a graph: if they are about one subject, its window has a star."""

@@ -9,34 +9,7 @@ A row of a ring that is still there when those behind it leave has its turn once
 that goes from the midst leaves a hole.  A ring whose rows mostly leave in another order becomes a bag: when there are
 more than a few holes, or when looking for rows and moving them is more than a little for each that leaves in turn.
 
-    word   of a buffer
-    0      RING or BAG
-    1      rows in it
-    2      rows that there is room for, a power of two
-    3      words of a row as it comes: 4 + columns
-    4      words of a row as it is kept
-    5      place of the rows
-    6      row of a position = (position & this) rows after the first: a ring's positions only grow, a bag's do not
-    7, 8   first position, and the one after the last
-    9      bag: first free position + 1, or 0
-    10     bag: place of the finder of its rows
-    11     place of the first index, or 0
-    12     ring: rows that may be looked at for one that leaves out of turn
-    13     bag: words per row that an operator keeps for itself
-
-    word   of a row as it is kept
-    0 …    the row as it came (rows.py)
-    …      bag: the operator's words.  A free row has weight 0, and position + 1 of the next free row in word 1
-    …      ring: a link per index: position of the next older row with the same key
-           bag: two per index: positions of the next older and the next newer row with the same key, or -1
-    …      one more if that makes it as long as lines of the cache are, so that it is in as few of them as possible
-
-The rows of a key are as many as its counter says, from the newest on: so a ring forgets its oldest row without looking
-for links to it (JWS Alg. 1–2).  A hole of a ring is a row of weight 0 until its turn comes,
-and the index counts it until then; who walks a ring or a bag passes over rows of weight 0.
-
-An index exists only while it pays (ISWC §4.3): it is built when it is asked and the buffer has more than `SCAN` rows,
-and goes when rows came and went four times over and no one asked.
+How rows and their indexes lie in memory is in kept.py.
 """
 
 from __future__ import annotations
@@ -57,65 +30,86 @@ from cqels.kernels.finder import (
 )
 from cqels.kernels.index import (
     FOLLOWING,
-    IDLE,
     KEY,
-    LINE,
     LINK,
-    NEWEST,
-    ONE,
     OPEN,
     SORTED,
     TABLE,
-    enter,
     find,
     has_room,
     home_of,
     make_index,
     make_table,
-    open_index,
-    shut_index,
 )
 from cqels.kernels.index import is_far as table_is_far
 from cqels.kernels.jit import kernel
+from cqels.kernels.kept import (
+    BAG,
+    BARE,
+    BEFORE,
+    BUFFER_WORDS,
+    DATA,
+    FINDER,
+    FIRST,
+    FREE,
+    INDEXES,
+    KIND,
+    MASK,
+    NEXT,
+    OWN,
+    PATIENCE,
+    RING,
+    ROOM,
+    ROWS,
+    SCAN,
+    STRIDE,
+    WIDTH,
+    build,
+    close,
+    enter_all,
+    less,
+    padded,
+    put_head,
+    resize,
+    row_of,
+    same,
+    unlink,
+    weight_at,
+)
 from cqels.kernels.memory import Arena, copy, fetch, give, load, store, take
-from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, row_at
+from cqels.kernels.rows import COLUMNS, TIME, WEIGHT, row_at
 from cqels.kernels.rows import COUNT as QUEUED
 
-RING, BAG = 0, 1
-KIND, ROWS, ROOM, WIDTH, STRIDE, DATA, MASK, FIRST, NEXT, FREE, FINDER, INDEXES, PATIENCE, OWN = range(14)
-BUFFER_WORDS = 14
-SCAN = 8
-"""A buffer of at most so many rows is read row by row rather than through an index."""
 AHEAD = 4
 """How many rows ahead of the one worked on is brought near what the next ones will touch."""
 TOGETHER = 4
 """Rows or elements for which what they will touch is brought near at the same time, a power of two."""
-_IDLE_ROWS, _IDLE_LEAST = (
-    4,
-    256,
-)  # an index goes after so many updates per row, and so many at least, without a question
 _PATIENCE = 4  # rows that may be looked at for each that left in turn; to move one is worth as many
 _SMALL = 64  # rows for which memory is not worth saving
 _NEXT_FREE = 1  # where a free row of a bag says which comes next
 
 
-def make_ring(arena: Arena, columns: int, *, room: int = 8) -> int:
-    """A buffer whose rows leave in order of arrival. `room` is a power of two, and grows."""
-    return _make(arena, RING, columns, room, 0)
+def make_ring(arena: Arena, columns: int, *, room: int = 8, bare: bool = False) -> int:
+    """A buffer whose rows leave in order of arrival. `room` is a power of two, and grows.
+
+    If it is `bare`, all rows must have the stamps of what came from no element.
+    """
+    return _make(arena, RING, columns, room, bare=COLUMNS - 1 if bare else 0)
 
 
 def make_bag(arena: Arena, columns: int, *, room: int = 8, own: int = 0) -> int:
     """A buffer whose rows leave in any order; an operator may keep `own` words with each row."""
-    return _make(arena, BAG, columns, room, own)
+    return _make(arena, BAG, columns, room, own=own)
 
 
-def _make(arena: Arena, kind: int, columns: int, room: int, own: int) -> int:
+def _make(arena: Arena, kind: int, columns: int, room: int, *, own: int = 0, bare: int = 0) -> int:
     buffer = arena.take(BUFFER_WORDS)
     width = COLUMNS + columns
-    stride = width + own
+    stride = width + own - bare
     block = arena.array(buffer, BUFFER_WORDS)
-    block[[KIND, ROOM, WIDTH, STRIDE, OWN]] = kind, room, width, stride, own
+    block[[KIND, ROOM, WIDTH, STRIDE, OWN, BARE]] = kind, room, width, stride, own, bare
     block[DATA] = arena.take(room * stride)
+    block[BEFORE] = bare - block[DATA]
     block[MASK] = room - 1 if kind == RING else -1
     block[PATIENCE] = _PATIENCE * _SMALL
     if kind == BAG:
@@ -133,7 +127,7 @@ def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: b
     """
     offsets = [COLUMNS + column for column in sorted(set(columns))]
     links = 1 if arena.words[buffer + KIND] == RING else 2
-    link = int(arena.words[buffer + WIDTH] + arena.words[buffer + OWN])
+    link = 2 * int(arena.words[buffer + WIDTH] + arena.words[buffer + OWN])
     index = int(arena.words[buffer + INDEXES])
     while index != 0:
         link += links
@@ -145,9 +139,7 @@ def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: b
     if table == 0 or not has_room(arena, table):
         table = make_table(arena, len(offsets), lead=by_stamps)
     index = make_index(arena, table, offsets)
-    stride = link + links
-    if stride % LINE == LINE - 1:
-        stride += 1
+    stride = padded((link + links + 1) // 2 - int(arena.words[buffer + BARE]))
     if not resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride):
         raise MemoryError("the arena is full")
     arena.words[index + LINK] = link
@@ -160,47 +152,6 @@ def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: b
 
 
 @kernel
-def row_of(base, buffer, position):
-    """The place of the row at a position."""
-    position &= load(base, buffer + MASK)
-    return load(base, buffer + DATA) + position * load(base, buffer + STRIDE)
-
-
-@kernel
-def probe(base, buffer, index, row, offsets):
-    """The place of the index's word about the key of `row`, as `find` has it, or 0 if it is better read row by row."""
-    if load(base, index + OPEN) == 0 and (load(base, buffer + ROWS) <= SCAN or not build(base, buffer, index)):
-        return 0
-    store(base, index + IDLE, 0)
-    return find(base, index, row, offsets)
-
-
-@kernel
-def build(base, buffer, index):
-    """Open an index with the rows of its buffer: False if the arena is full."""
-    if not open_index(base, index):
-        return False
-    ring = load(base, buffer + KIND) == RING
-    for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
-        row = row_of(base, buffer, position)
-        # a ring counts its rows of weight 0 too, for it counts them down when their turn comes
-        if (ring or load(base, row) != 0) and not _link(base, buffer, index, position, row):
-            close(base, buffer, index)
-            return False
-    return True
-
-
-@kernel
-def close(base, buffer, index):
-    """Close an index that is open; it may have some of the rows of its buffer only."""
-    if shut_index(base, index):
-        for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
-            place = row_of(base, buffer, position)
-            if load(base, buffer + KIND) == RING or load(base, place) != 0:
-                store(base, find(base, index, place, index + KEY), 0)
-
-
-@kernel
 def change(base, buffer, row):
     """Add a row to a buffer, or take one away, as its weight says: its position if it is there now.
 
@@ -209,7 +160,7 @@ def change(base, buffer, row):
     if load(base, buffer + KIND) == BAG:
         return _change_bag(base, buffer, row)
     if load(base, row + WEIGHT) > 0:
-        return _append(base, buffer, row)
+        return _append(base, buffer, row, load(base, row + WEIGHT))
     return _remove(base, buffer, row)
 
 
@@ -256,18 +207,20 @@ def expect_row(base, buffer, row):
 
 
 @kernel
-def _append(base, buffer, row):
+def _append(base, buffer, row, weight):
+    """Put a row at the end of a ring with this weight; the row's own is not read."""
     position, room = load(base, buffer + NEXT), load(base, buffer + ROOM)
     if position - load(base, buffer + FIRST) == room and (
         not resize(base, buffer, 2 * room, load(base, buffer + STRIDE))
     ):
         return -2
-    place = row_of(base, buffer, position)
-    for word in range(load(base, buffer + WIDTH)):
+    place, bare = row_of(base, buffer, position), load(base, buffer + BARE)
+    store(base, place + bare, weight)
+    for word in range(bare + 1, load(base, buffer + WIDTH)):
         store(base, place + word, load(base, row + word))
     store(base, buffer + NEXT, position + 1)
     store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
-    if not _enter_all(base, buffer, position, row):
+    if not enter_all(base, buffer, position, row):
         return -2
     return position
 
@@ -293,9 +246,9 @@ def _remove(base, buffer, row):
             position = _change_bag(base, buffer, row)
             store(base, row + WEIGHT, weight)  # others may read the row too
             return position
-        there = load(base, row_of(base, buffer, position))
+        there = load(base, weight_at(base, buffer, position))
         if there > missing:
-            store(base, row_of(base, buffer, position), there - missing)
+            store(base, weight_at(base, buffer, position), there - missing)
             return position
         missing -= there
         _drop(base, buffer, position)
@@ -326,10 +279,10 @@ def _leaving(base, buffer, row):
 @kernel
 def _seen(base, buffer, row, first, end):
     """The first position of those from one to another that has a row, or -1."""
-    width = load(base, buffer + WIDTH)
+    width, bare = load(base, buffer + WIDTH), load(base, buffer + BARE)
     for position in range(first, end):
         place = row_of(base, buffer, position)
-        if load(base, place) != 0 and same(base, place, row, width):
+        if load(base, place + bare) != 0 and same(base, place, row, bare + 1, width):
             return position
     return -1
 
@@ -337,29 +290,29 @@ def _seen(base, buffer, row, first, end):
 @kernel
 def _move_first(base, buffer):
     """Let the oldest row of a ring be the newest: False if the arena is full."""
-    place = row_of(base, buffer, load(base, buffer + FIRST))
-    weight = load(base, place)
-    _drop(base, buffer, load(base, buffer + FIRST))
-    store(base, place, weight)  # what it was is there until it is written again
-    return _append(base, buffer, place) >= 0
+    first = load(base, buffer + FIRST)
+    weight = load(base, weight_at(base, buffer, first))
+    _drop(base, buffer, first)
+    # what it was is there until it is written again
+    return _append(base, buffer, row_of(base, buffer, first), weight) >= 0
 
 
 @kernel
 def _drop(base, buffer, position):
     """Forget the row at a position of a ring, and the holes behind it if it is the oldest."""
-    fetch(base, row_of(base, buffer, position + AHEAD))  # its turn comes soon, and it has not been looked at for long
-    store(base, row_of(base, buffer, position), 0)
+    fetch(base, weight_at(base, buffer, position + AHEAD))  # its turn comes soon, and it has long not been looked at
+    store(base, weight_at(base, buffer, position), 0)
     store(base, buffer + ROWS, load(base, buffer + ROWS) - 1)
     first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
     while first < end:
         place = row_of(base, buffer, first)
-        if load(base, place) != 0:
+        if load(base, weight_at(base, buffer, first)) != 0:
             break
         index = load(base, buffer + INDEXES)
         while index != 0:
             if load(base, index + OPEN) != 0:
                 found = find(base, index, place, index + KEY)
-                store(base, found, _less(load(base, found)))
+                store(base, found, less(load(base, found)))
             index = load(base, index + FOLLOWING)
         first += 1
     store(base, buffer + FIRST, first)
@@ -381,26 +334,26 @@ def become_bag(base, buffer):
     stride = links_at
     index = load(base, buffer + INDEXES)
     while index != 0:
-        stride += 2
+        stride += 1
         index = load(base, index + FOLLOWING)
-    stride += 1 if stride % LINE == LINE - 1 else 0
+    stride = padded(stride)
     while room < rows:
         room *= 2
     data = take(base, room * stride)
     if data == 0:
         return False
-    finder = make_finder(base)
-    if finder == 0 or not empty_finder(base, finder, rows):
+    finder, row = make_finder(base), take(base, links_at)
+    if finder == 0 or row == 0 or not empty_finder(base, finder, rows):
         give(base, data, room * stride)
-        return False
+        return False  # what else was taken is little
     index = load(base, buffer + INDEXES)
     while index != 0:
         if load(base, index + OPEN) != 0:
             close(base, buffer, index)
-        store(base, index + LINK, 2 * load(base, index + LINK) - links_at)  # a bag has two where a ring has one
+        store(base, index + LINK, 2 * (load(base, index + LINK) - links_at))  # a bag has two where a ring has one
         index = load(base, index + FOLLOWING)
     old, size, before = load(base, buffer + DATA), load(base, buffer + ROOM), load(base, buffer + STRIDE)
-    first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
+    first, end, bare = load(base, buffer + FIRST), load(base, buffer + NEXT), load(base, buffer + BARE)
     store(base, buffer + KIND, BAG)
     store(base, buffer + ROWS, 0)
     store(base, buffer + ROOM, room)
@@ -410,11 +363,16 @@ def become_bag(base, buffer):
     store(base, buffer + FIRST, 0)
     store(base, buffer + NEXT, 0)
     store(base, buffer + FINDER, finder)
+    store(base, buffer + BARE, 0)
+    store(base, buffer + BEFORE, -data)
     for position in range(first, end):
-        place = old + (position & (size - 1)) * before
-        if load(base, place) != 0 and _change_bag(base, buffer, place) == -2:
+        place = old - bare + (position & (size - 1)) * before
+        put_head(base, bare, place, row)
+        copy(base, place + COLUMNS, row + COLUMNS, links_at - COLUMNS)
+        if load(base, row) != 0 and _change_bag(base, buffer, row) == -2:
             return False
     give(base, old, size * before)
+    give(base, row, links_at)
     return True
 
 
@@ -433,7 +391,7 @@ def _locate(base, buffer, row, mixed):
     slot = seek(base, finder, mark, 0)
     while slot != 0:
         position = number_of(load(base, slot))
-        if same(base, row_of(base, buffer, position), row, load(base, buffer + WIDTH)):
+        if same(base, row_of(base, buffer, position), row, WEIGHT + 1, load(base, buffer + WIDTH)):
             return position
         slot = seek(base, finder, mark, slot)
     return -1
@@ -474,7 +432,7 @@ def _insert(base, buffer, row, mixed):
     for word in range(load(base, buffer + OWN)):
         store(base, place + width + word, 0)
     store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
-    if not _enter_all(base, buffer, position, row):
+    if not enter_all(base, buffer, position, row):
         return -2
     return position
 
@@ -485,7 +443,7 @@ def _delete(base, buffer, position, mixed):
     index = load(base, buffer + INDEXES)
     while index != 0:
         if load(base, index + OPEN) != 0:
-            _unlink(base, buffer, index, place)
+            unlink(base, buffer, index, place)
         index = load(base, index + FOLLOWING)
     remove_mark(base, load(base, buffer + FINDER), mark_of(mixed, position))
     store(base, place, 0)
@@ -502,18 +460,19 @@ def _compact(base, buffer):
     """Write a bag's rows close together; its indexes are built again when they are asked."""
     old, end = load(base, buffer + DATA), load(base, buffer + NEXT)
     room, stride = load(base, buffer + ROOM), load(base, buffer + STRIDE)
-    less = room
-    while less > _SMALL // 2 and less >= 4 * load(base, buffer + ROWS):
-        less //= 2
-    data = take(base, less * stride)
+    smaller = room
+    while smaller > _SMALL // 2 and smaller >= 4 * load(base, buffer + ROWS):
+        smaller //= 2
+    data = take(base, smaller * stride)
     if data == 0:
         return  # nothing is lost but time
     finder = load(base, buffer + FINDER)
     if not empty_finder(base, finder, load(base, buffer + ROWS)):
-        give(base, data, less * stride)
+        give(base, data, smaller * stride)
         return
-    store(base, buffer + ROOM, less)
+    store(base, buffer + ROOM, smaller)
     store(base, buffer + DATA, data)
+    store(base, buffer + BEFORE, -data)
     store(base, buffer + FREE, 0)
     kept = 0
     for position in range(end):
@@ -536,115 +495,3 @@ def _compact(base, buffer):
 def row_hash(base, buffer, row):
     """The hash by which a bag finds a row."""
     return hash_of(base, row + TIME, load(base, buffer + WIDTH) - TIME)
-
-
-# --- both
-
-
-@kernel
-def same(base, one, other, width):
-    """Whether two rows agree in everything but weight."""
-    for word in range(TIME, width):
-        if load(base, one + word) != load(base, other + word):
-            return False
-    return True
-
-
-@kernel
-def newer(base, one, other):
-    """Whether a row's stamps come after another's, whatever else: a total order of stamps."""
-    for word in (TIME, NUMBER, OLDEST):
-        if load(base, one + word) != load(base, other + word):
-            return load(base, one + word) > load(base, other + word)
-    return False
-
-
-@kernel
-def resize(base, buffer, room, stride):
-    """Move the rows to a block for `room` rows of `stride` words: False if the arena is full."""
-    old, before, width = load(base, buffer + DATA), load(base, buffer + ROOM), load(base, buffer + STRIDE)
-    ring = load(base, buffer + KIND) == RING
-    data = take(base, room * stride)
-    if data == 0:
-        return False
-    first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
-    for position in range(first, end):
-        place = row_of(base, buffer, position)
-        copy(base, place, data + ((position & (room - 1)) if ring else position) * stride, width)
-    give(base, old, before * width)
-    store(base, buffer + DATA, data)
-    store(base, buffer + ROOM, room)
-    store(base, buffer + STRIDE, stride)
-    if ring:
-        store(base, buffer + MASK, room - 1)
-    return True
-
-
-@kernel
-def _enter_all(base, buffer, position, row):
-    """Put a new row into the indexes that there are: False if the arena is full and one of them must not go."""
-    index = load(base, buffer + INDEXES)
-    while index != 0:
-        if load(base, index + OPEN) != 0:
-            idle = load(base, index + IDLE) + 1
-            store(base, index + IDLE, idle)
-            if load(base, index + SORTED) != 0:
-                if not _link(base, buffer, index, position, row):
-                    return False
-            elif idle > _IDLE_ROWS * load(base, buffer + ROWS) + _IDLE_LEAST or not _link(
-                base, buffer, index, position, row
-            ):
-                close(base, buffer, index)
-        index = load(base, index + FOLLOWING)
-    return True
-
-
-@kernel
-def _link(base, buffer, index, position, row):
-    """Put a row at the head of its key's rows, or where its stamps belong."""
-    place, link = row_of(base, buffer, position), load(base, index + LINK)
-    found = enter(base, index, row)
-    if found == 0:
-        return False
-    rows = load(base, found) + ONE
-    older = rows & NEWEST if rows != ONE else -1
-    newest = (rows & ~NEWEST) | (position & NEWEST)
-    if load(base, buffer + KIND) == RING:
-        store(base, place + link, older)
-        store(base, found, newest)
-        return True
-    before = -1
-    if load(base, index + SORTED) != 0:
-        while older >= 0 and newer(base, row_of(base, buffer, older), place):
-            before = older
-            older = load(base, row_of(base, buffer, older) + link)
-    store(base, place + link, older)
-    store(base, place + link + 1, before)
-    if older >= 0:
-        store(base, row_of(base, buffer, older) + link + 1, position)
-    if before >= 0:
-        store(base, row_of(base, buffer, before) + link, position)
-    store(base, found, rows if before >= 0 else newest)
-    return True
-
-
-@kernel
-def _unlink(base, buffer, index, place):
-    """Take a bag's row out of the rows of its key."""
-    link = load(base, index + LINK)
-    found = find(base, index, place, index + KEY)
-    rows = _less(load(base, found))
-    older, before = load(base, place + link), load(base, place + link + 1)
-    if older >= 0:
-        store(base, row_of(base, buffer, older) + link + 1, before)
-    if before >= 0:
-        store(base, row_of(base, buffer, before) + link, older)
-    elif older >= 0:
-        rows = (rows & ~NEWEST) | older
-    store(base, found, rows)
-
-
-@kernel
-def _less(rows):
-    """The word of an index about a key when one of its rows has gone."""
-    return rows - ONE if rows >= 2 * ONE else 0

@@ -27,12 +27,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cqels.kernels.buffers import BAG, FINDER, INDEXES, KIND, TOGETHER, row_hash, row_of
+from cqels.kernels.buffers import TOGETHER, row_hash
 from cqels.kernels.finder import is_far as finder_is_far
 from cqels.kernels.finder import mark_of, number_of, seek, slot_of
 from cqels.kernels.index import FOLLOWING, KEY, KEYS, LINK, NEWEST, OPEN, TABLE, find, home_of, is_far
 from cqels.kernels.jit import kernel
+from cqels.kernels.kept import BAG, FINDER, INDEXES, KIND, link_of, row_of
 from cqels.kernels.memory import USED, Arena, fetch, load, store, write_words
+from cqels.kernels.rows import COLUMNS
 
 BUFFER, TOUCHED, TOUCHED_AT, LEADS, LEADS_AT, LOOKED = range(6)
 INDEX, OTHER, KEY_AT, FURTHER, FURTHER_AT, LEAD_WORDS = range(6)
@@ -90,6 +92,12 @@ def want(base, outlook, place):
 
 
 @kernel
+def _want_row(base, outlook, row):
+    """The same for a row of a buffer: the word before its columns is kept in any."""
+    want(base, outlook, row + COLUMNS - 1)
+
+
+@kernel
 def bring(base, outlook):
     """Have a portion of the places brought near that are wanted, those that were wanted first."""
     first, wanted = load(base, outlook + BROUGHT), load(base, outlook + WANTED)
@@ -144,7 +152,7 @@ def expect_matches(base, outlook, paths, row):
         if load(base, index + OPEN) != 0:
             rows = load(base, find(base, index, row, load(base, lead + KEY_AT)))
             match = row_of(base, load(base, lead + OTHER), rows & NEWEST)
-            want(base, outlook, match)
+            _want_row(base, outlook, match)
             if rows >> 32 > 1 or load(base, lead + FURTHER) != 0:
                 _walk(base, outlook, lead, match, rows >> 32, 0)
         lead += LEAD_WORDS
@@ -155,13 +163,13 @@ def _expect_own(base, outlook, buffer, row):
     """What a bag's row is found or linked by: itself, and the newest rows with its keys."""
     slot = seek(base, load(base, buffer + FINDER), mark_of(row_hash(base, buffer, row), 0), 0)
     if slot != 0:
-        want(base, outlook, row_of(base, buffer, number_of(load(base, slot))))
+        _want_row(base, outlook, row_of(base, buffer, number_of(load(base, slot))))
     index = load(base, buffer + INDEXES)
     while index != 0:
         if load(base, index + OPEN) != 0:
             rows = load(base, find(base, index, row, index + KEY))
             if rows != 0:
-                want(base, outlook, row_of(base, buffer, rows & NEWEST))
+                _want_row(base, outlook, row_of(base, buffer, rows & NEWEST))
         index = load(base, index + FOLLOWING)
 
 
@@ -200,11 +208,11 @@ def go_on(base, outlook):
             continue
         following = 0
         if left > 1:
-            position = load(base, row + load(base, load(base, lead + INDEX) + LINK))
+            position = link_of(base, row, load(base, load(base, lead + INDEX) + LINK))
             following = row_of(base, load(base, lead + OTHER), position)
             if following <= 0 or following >= load(base, USED):
                 continue
-            want(base, outlook, following)
+            _want_row(base, outlook, following)
         for _ in range(further):
             want(base, outlook, home_of(base, load(base, load(base, place) + TABLE), row, load(base, place + KEY_AT)))
             place += LEAD_WORDS
@@ -220,7 +228,7 @@ def _expect_further(base, outlook, place, further, row):
             rows = load(base, find(base, index, row, load(base, place + KEY_AT)))
             if rows != 0:
                 match = row_of(base, load(base, place + OTHER), rows & NEWEST)
-                want(base, outlook, match)
+                _want_row(base, outlook, match)
                 if rows >> 32 > 1:
                     _walk(base, outlook, place, match, rows >> 32, 0)
         place += LEAD_WORDS

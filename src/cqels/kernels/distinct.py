@@ -15,9 +15,10 @@ With spans, the oldest element of the output is that of all duplicates.
 
 from __future__ import annotations
 
-from cqels.kernels.buffers import add_index, change, make_bag, row_of
+from cqels.kernels.buffers import add_index, change, make_bag
 from cqels.kernels.index import FULL, KEY, LINK, NEWEST, OPEN, count_key, find, make_counter
 from cqels.kernels.jit import kernel
+from cqels.kernels.kept import link_of, row_of
 from cqels.kernels.memory import Arena, copy, load, store
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, WIDTH, add_row, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
@@ -106,7 +107,7 @@ def _oldest(base, distinct, bag, index, newest):
         place = row_of(base, bag, position)
         if load(base, place + WEIGHT) > 0:
             oldest = min(oldest, load(base, place + OLDEST))
-        position = load(base, place + load(base, index + LINK))
+        position = link_of(base, place, load(base, index + LINK))
     return oldest
 
 
@@ -119,7 +120,7 @@ def _newest(base, bag, index, row):
         place = row_of(base, bag, position)
         if load(base, place + WEIGHT) > 0:
             return place
-        position = load(base, place + load(base, index + LINK))
+        position = link_of(base, place, load(base, index + LINK))
     return 0
 
 

@@ -21,9 +21,9 @@ exact, so that a join may choose by them.
     1      its table
     2      1 while it is open: what its words in the table say is true; else they are 0
     3      which word of an entry is its own
-    4      updates since it was last asked (buffers.py)
-    5      where in a buffer's row its links are (buffers.py)
-    6      1 if the rows of a key are in order of their stamps, newest first (buffers.py)
+    4      updates since it was last asked (kept.py)
+    5      where in a buffer's row its links are, in halves of words (kept.py)
+    6      1 if the rows of a key are in order of their stamps, newest first (kept.py)
     7      words of a row's key, and from 8 on where in a row they are
 
     word   of an entry

@@ -34,7 +34,7 @@ of an index; all join columns are compared when rows are put together.
     0–3    weight and stamps, as in a row
     4, 5   join columns bound, inputs visited
     6      the input probed
-    7–9    matches left; position of the next one; where its link is, or 0 if the buffer is read row by row
+    7–9    matches left; position of the next one; its link (kept.py), or 0 if the buffer is read row by row
     10     order up to here
 """
 
@@ -43,19 +43,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from cqels.kernels.buffers import (
-    DATA,
-    FIRST,
-    MASK,
-    NEXT,
-    ROWS,
-    STRIDE,
-    add_index,
-    change,
-    probe,
-    row_of,
-    swap,
-)
+from cqels.kernels.buffers import add_index, change, swap
 from cqels.kernels.coming import Lead, expect_at_once, make_paths
 from cqels.kernels.index import DATA as TABLE_DATA
 from cqels.kernels.index import (
@@ -73,6 +61,7 @@ from cqels.kernels.index import (
     make_table,
 )
 from cqels.kernels.jit import kernel
+from cqels.kernels.kept import BARE, FIRST, NEXT, ROWS, link_of, probe, put_head, row_of, weight_at
 from cqels.kernels.memory import Arena, fetch, load, store, write_words
 from cqels.kernels.rows import COLUMNS, WEIGHT, WIDTH, add_row, in_time, put_stamps, row_at, said
 from cqels.kernels.rows import COUNT as QUEUED
@@ -110,6 +99,8 @@ def make_join(arena: Arena, out: int, inputs: Sequence[Input], *, timing: int = 
     """
     if timing and len(inputs) != 2:
         raise ValueError(f"a join on times has 2 inputs, not {len(inputs)}")
+    if timing and any(arena.words[item.buffer + BARE] for item in inputs):
+        raise ValueError("a join on times has to keep them")
     if not 2 <= len(inputs) <= MOST_INPUTS:
         raise ValueError(f"a join has 2 to {MOST_INPUTS} inputs, not {len(inputs)}")
     mentioned = [column for item in inputs for column in item.columns]
@@ -263,11 +254,11 @@ def step_join(base, join):
             expect_at_once(base, load(base, own + PATHS), row)
             twin = row_at(base, queue, number + 1)
             if number + 1 < count and _is_update(base, join, own, row, twin):
-                if not _probe_others(base, join, origin, row, twin) or (apply and not swap(base, buffer, row, twin)):
+                if not _probe_others(base, join, origin, row, twin, 0) or (apply and not swap(base, buffer, row, twin)):
                     return False
                 number += 2
                 continue
-            if not _probe_others(base, join, origin, row, 0) or (apply and change(base, buffer, row) == -2):
+            if not _probe_others(base, join, origin, row, 0, 0) or (apply and change(base, buffer, row) == -2):
                 return False
             number += 1
     return True
@@ -289,16 +280,18 @@ def _is_update(base, join, own, row, twin):
 
 
 @kernel
-def _probe_others(base, join, origin, row, twin):
-    """Depth first over the other inputs; of two inputs, for a second row too that matches the same, if it is not 0."""
+def _probe_others(base, join, origin, row, twin, bare):
+    """Depth first over the other inputs; of two inputs, for a second row too that matches the same, if it is not 0.
+
+    `bare` is that of the buffer where the row is kept (kept.py), 0 for a row of a queue.
+    """
     inputs, out, target = load(base, join + INPUTS), load(base, join + OUT), load(base, join + ROW)
     own, timing = load(base, join + INPUT + origin), load(base, join + TIMING)
     bound = _merge(base, own, row, target, 0)
-    if bound < 0 or load(base, row + WEIGHT) == 0:
+    if bound < 0 or load(base, row + bare) == 0:
         return True
     frame = load(base, join + FRAMES)
-    for word in range(COLUMNS):
-        store(base, frame + word, load(base, row + word))
+    put_head(base, bare, row, frame)
     store(base, frame + BOUND, bound)
     store(base, frame + VISITED, 1 << origin)
     store(base, frame + PATH, origin + 1)
@@ -314,19 +307,20 @@ def _probe_others(base, join, origin, row, twin):
         other = load(base, join + INPUT + load(base, frame + PROBED))
         buffer = load(base, other + BUFFER)
         position, follow = load(base, frame + POSITION), load(base, frame + FOLLOW)
-        match = load(base, buffer + DATA) + (position & load(base, buffer + MASK)) * load(base, buffer + STRIDE)
+        match = row_of(base, buffer, position)
         store(base, frame + LEFT, left - 1)
-        position = load(base, match + follow) if follow != 0 else position + 1
+        position = link_of(base, match, follow) if follow != 0 else position + 1
         store(base, frame + POSITION, position)
         if left > 1:
-            fetch(base, row_of(base, buffer, position))
-        if load(base, match + WEIGHT) == 0:
+            fetch(base, weight_at(base, buffer, position))
+        bare = load(base, buffer + BARE)
+        if load(base, match + bare) == 0:
             continue
         bound = _merge(base, other, match, target, load(base, frame + BOUND))
         if bound < 0:
             continue
         visited = load(base, frame + VISITED) | (1 << load(base, frame + PROBED))
-        weight = load(base, frame + WEIGHT) * load(base, match + WEIGHT)
+        weight = load(base, frame + WEIGHT) * load(base, match + bare)
         if depth + 2 == inputs:
             if timing != 0:
                 left, right = (frame, match) if origin == 0 else (match, frame)
@@ -336,17 +330,17 @@ def _probe_others(base, join, origin, row, twin):
             if result == 0:
                 return False
             store(base, result + WEIGHT, weight)
-            put_stamps(base, result, frame, match)
+            _join_stamps(base, result, frame, match, bare)
             for word in range(COLUMNS, load(base, out + WIDTH)):
                 store(base, result + word, load(base, target + word))
-            if twin != 0 and not _put_twin(base, out, own, target, twin, match):
+            if twin != 0 and not _put_twin(base, out, own, target, twin, match, bare):
                 return False
             continue
         above = frame
         frame += FRAME_WORDS
         depth += 1
         store(base, frame + WEIGHT, weight)
-        put_stamps(base, frame, above, match)
+        _join_stamps(base, frame, above, match, bare)
         store(base, frame + BOUND, bound)
         store(base, frame + VISITED, visited)
         store(base, frame + PATH, load(base, above + PATH))
@@ -356,13 +350,13 @@ def _probe_others(base, join, origin, row, twin):
 
 
 @kernel
-def _put_twin(base, out, own, target, twin, match):
+def _put_twin(base, out, own, target, twin, match, bare):
     """The result that was just put together, with what a second row of the same input has in its other columns."""
     result = add_row(base, out)
     if result == 0:
         return False
-    store(base, result + WEIGHT, load(base, twin + WEIGHT) * load(base, match + WEIGHT))
-    put_stamps(base, result, twin, match)
+    store(base, result + WEIGHT, load(base, twin + WEIGHT) * load(base, match + bare))
+    _join_stamps(base, result, twin, match, bare)
     for word in range(COLUMNS, load(base, out + WIDTH)):
         store(base, result + word, load(base, target + word))
     place = load(base, own + PLAIN_AT)
@@ -370,6 +364,16 @@ def _put_twin(base, out, own, target, twin, match):
         store(base, result + load(base, place + 1), load(base, twin + load(base, place)))
         place += 2
     return True
+
+
+@kernel
+def _join_stamps(base, target, one, match, bare):
+    """Give a row the stamps of another and of its match; those that are not kept change nothing."""
+    if bare == 0:
+        put_stamps(base, target, one, match)
+    else:
+        for word in range(WEIGHT + 1, COLUMNS):
+            store(base, target + word, load(base, one + word))
 
 
 @kernel
@@ -466,7 +470,7 @@ def tell_joined(base, operator, now):
         if load(base, other + ROWS) < load(base, buffer + ROWS):
             origin, buffer = number, other
     for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
-        if not _probe_others(base, operator, origin, row_of(base, buffer, position), 0):
+        if not _probe_others(base, operator, origin, row_of(base, buffer, position), 0, load(base, buffer + BARE)):
             return said(False)
     return said(True)
 

@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cqels.kernels.buffers import FIRST, NEXT, WIDTH, add_index, change, locate, make_bag, probe, row_of
+from cqels.kernels.buffers import add_index, change, locate, make_bag
 from cqels.kernels.index import KEYS, LINK, NEWEST
 from cqels.kernels.jit import kernel
+from cqels.kernels.kept import FIRST, NEXT, WIDTH, link_of, probe, row_of
 from cqels.kernels.memory import Arena, copy, load, store, write_words
 from cqels.kernels.rows import (
     ALWAYS,
@@ -144,7 +145,7 @@ def _change_left(base, negation, row):
     found = 0
     while left > 0:
         match = row_of(base, bag, position)
-        position = load(base, match + link) if link != 0 else position + 1
+        position = link_of(base, match, link) if link != 0 else position + 1
         left -= 1
         times = load(base, match + WEIGHT)
         if times == 0 or not _holds(base, negation, row, match):
@@ -178,7 +179,7 @@ def _change_right(base, negation, row):
     left, position, link = _matches(base, bag, load(base, negation + LEFT_INDEX), kept, load(base, negation + LEFT_KEY))
     while left > 0:
         match = row_of(base, bag, position)
-        position = load(base, match + link) if link != 0 else position + 1
+        position = link_of(base, match, link) if link != 0 else position + 1
         left -= 1
         times = load(base, match + WEIGHT)
         if times == 0 or not _holds(base, negation, match, kept):
