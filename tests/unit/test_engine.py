@@ -11,6 +11,7 @@ from pyoxigraph import Literal, NamedNode, Triple
 import cqels
 from cqels.engine.replay import replay
 from cqels.io import Rejected, Result, declare
+from cqels.kernels import join, kept
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store
 
@@ -377,6 +378,23 @@ def test_terms_that_only_free_memory_has_are_forgotten() -> None:
         assert engine.collect() < 500
         engine.drop(query)
         assert engine.collect() > 4500
+
+
+@pytest.mark.parametrize(("order", "bytes_of_a_row"), [("", 32), ("LIMIT 1", 64)])
+def test_joins_keep_times_where_they_matter(order: str, bytes_of_a_row: int) -> None:
+    """Without an order the freshest solution comes first, so its time is kept."""
+    pair = "STREAM :obs [RANGE 100s] { ?s :temp ?t } STREAM :more [RANGE 100s] { ?s :temp ?u }"
+    with cqels.Engine() as engine:
+        query = engine.register(f"PREFIX : <{EX}> SELECT ?s ?t ?u WHERE {{ {pair} }} {order}")
+        words = engine.arena.words
+        for trace in query.running.pipeline.joins:
+            for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
+                buffer = int(words[source + join.BUFFER])
+                assert words[buffer + kept.KIND] == kept.RING
+                assert 8 * words[buffer + kept.STRIDE] == bytes_of_a_row
+        engine.push(OBS, reading("a", 31), time="1s")
+        engine.push(EX + "more", reading("a", 32), time="2s")
+        assert values(query.take()) == [("a", "31", "32")]
 
 
 def test_what_joins_remember_is_in_use_when_others_are_dropped() -> None:
