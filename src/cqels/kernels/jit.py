@@ -16,11 +16,13 @@ import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from cqels.model.folders import cache_part
 
 SMALL = 150
 """Nodes of the syntax tree up to which a kernel of another file is copied instead of called."""
@@ -174,31 +176,10 @@ def _features() -> str:
 # ---------------------------------------------------------------- the cache
 
 
-def _folders() -> Iterator[Path]:
-    chosen = os.environ.get("CQELS_CACHE_DIR")
-    if chosen:
-        yield Path(chosen)
-    roots = [os.environ.get("XDG_CACHE_HOME"), "~/.cache", tempfile.gettempdir()]
-    for root in filter(None, roots):
-        user = f"cqels-{os.getuid()}" if root == tempfile.gettempdir() else "cqels"
-        try:
-            yield Path(root).expanduser() / user / "kernels"
-        except RuntimeError:  # there is no home
-            continue
-
-
 @cache
 def cache_folder() -> Path | None:
-    """A folder of this user that can be written, for object files; None if there is none."""
-    for folder in _folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:
-            continue
-        # what is in the cache is run: a folder that another user made must not be trusted
-        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
-            return folder
-    return None
+    """A folder of this user alone for object files, which are run; None if there is none."""
+    return cache_part("kernels")
 
 
 def _cached(module: str) -> tuple[dict[str, Any], bytes] | None:

@@ -395,11 +395,18 @@ def _head(path: Path) -> bytes:
         return file.read(8)
 
 
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody else may read: it holds the data of streams. A link is not followed."""
+    number = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    os.fchmod(number, 0o600)
+    return number
+
+
 def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
     if path is not None:
         # a page that does not fit on the disk would end the process: an arena that is full says so
         length = size or min(RESERVE, shutil.disk_usage(path.parent).free * 9 // 10 & -mmap.PAGESIZE)
-        with path.open("a+b") as file:
+        with open(path, "a+b", opener=_private) as file:
             if (there := os.fstat(file.fileno()).st_size) and size is None:
                 length = there
             elif there < length:

@@ -1,46 +1,61 @@
-"""Where the compiled grammar is kept between runs, so that a command answers at once."""
+"""The tables of the parser, kept between runs as JSON, so that a command answers at once."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import lark
+from lark import Lark
+from lark.grammar import Rule
+from lark.lexer import TerminalDef
+
+from cqels.model.folders import cache_part
 
 
-def grammar_cache(grammar: str) -> str | bool:
-    """A file in the user's cache directory, named by the grammar's content; False when no place can be written."""
+def parser_of(grammar: str, **options: Any) -> Lark:
+    """The parser of a grammar: read from the user's cache folder, or made, and kept there."""
+    path = grammar_cache(f"{grammar}{options}")
+    known = None if path is None else _read(path)
+    if known is not None:
+        return known
+    made = Lark(grammar, **options)
+    if path is not None:
+        _write(path, made)
+    return made
+
+
+def grammar_cache(grammar: str) -> Path | None:
+    """The file of a grammar, named by its content; None where there is no cache."""
+    folder = cache_part("grammar")
     stamp = hashlib.sha256((grammar + lark.__version__).encode()).hexdigest()[:16]
-    for find in (_user_folder, _temporary_folder):
-        folder = find()
-        if folder is None:
-            continue
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return str(folder / f"grammar-{stamp}.pickle")
-    return False
+    return None if folder is None else folder / f"{stamp}.json"
 
 
-def _user_folder() -> Path | None:
-    if home := os.environ.get("XDG_CACHE_HOME"):
-        return Path(home) / "cqels"
+def _read(path: Path) -> Lark | None:
     try:
-        return Path.home() / ".cache" / "cqels"
-    except RuntimeError:
+        found = json.loads(path.read_bytes(), object_hook=_keyed)
+        load: Any = Lark._load_from_dict  # as lark's own stand-alone parsers do
+        parser: Lark = load(found["data"], found["memo"])
+    except Exception:  # none was kept, or it is damaged: whatever is wrong with it, it is made again
         return None
+    return parser
 
 
-def _temporary_folder() -> Path | None:
-    import getpass
-    import tempfile
+def _keyed(table: dict[str, Any]) -> dict[Any, Any]:
+    """The keys of lark's tables are numbers, which JSON has as text."""
+    return {int(key) if key.isdigit() else key: value for key, value in table.items()}
 
-    # another user's folder of this name must not be trusted: the cache is unpickled
+
+def _write(path: Path, parser: Lark) -> None:
+    data, memo = parser.memo_serialize([TerminalDef, Rule])
     try:
-        folder = Path(tempfile.gettempdir()) / f"cqels-{getpass.getuser()}"
-        return folder if not folder.exists() or folder.stat().st_uid == os.getuid() else None
-    except (OSError, KeyError, AttributeError):
-        return None
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump({"data": data, "memo": memo}, file)
+        os.replace(file.name, path)
+    except OSError:
+        return  # a full disk costs time, not results

@@ -12,7 +12,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from cqels.lang import syntax
 from cqels.lang.build import Builder
 from cqels.lang.build_updates import UpdateBuilder
-from cqels.lang.cache import grammar_cache
+from cqels.lang.cache import parser_of
 from cqels.lang.dialects import detect
 from cqels.lang.names import CLASSES
 from cqels.model.collection import without_collection
@@ -57,13 +57,12 @@ def _lark() -> Lark:
     for name, characters in CLASSES.items():
         grammar = grammar.replace(name, characters)
     with without_collection():
-        return Lark(
+        return parser_of(
             grammar,
             parser="lalr",
             start=["query", "update"],
             propagate_positions=True,
             maybe_placeholders=True,
-            cache=grammar_cache(grammar),
         )
 
 

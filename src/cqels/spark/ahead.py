@@ -48,7 +48,7 @@ def taken(name: str) -> list[pyarrow.RecordBatch] | None:
 def _write(path: Path, rows: Callable[[], Iterator[pyarrow.RecordBatch]], schema: pyarrow.Schema) -> None:
     os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
     try:
-        with path.open("xb") as file:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # which ends with the process, whatever that dies of
             writer = pyarrow.ipc.new_file(file, schema)
             for each in rows():

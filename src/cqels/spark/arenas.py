@@ -10,12 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
+from cqels.model.folders import private_folder
+
+FOLDER = "arenas"
+
 
 class Arenas:
-    """The files of one engine in a folder."""
+    """The files of one engine, in a folder of ours in one that Spark gives to its application on a machine."""
 
     def __init__(self, folder: Path, engine: str) -> None:
-        self._folder = folder
+        self._folder = folder / FOLDER
         self._engine = engine
 
     def take(self, token: str) -> Path | None:
@@ -29,7 +33,7 @@ class Arenas:
 
     def make(self) -> Path:
         """A new file, where all others of the engine are of no use any more."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder = private_folder(self._folder, below=self._folder.parent)  # Spark runs what lies above
         for old in self._folder.glob(f"{self._engine}.*"):
             old.unlink(missing_ok=True)
         return self._file(f"taken-{uuid4().hex}")

