@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from pyoxigraph import NamedNode
 
+from cqels.engine.access import Access, synchronized, while_open
 from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Clock
@@ -35,6 +36,10 @@ from cqels.store.dataset import Store
 
 class Engine:
     """Continuous queries over streams and a dataset.
+
+    An engine and its queries can be used from several threads: a call waits until the one before it has ended, so each
+    push is seen by all queries before the next one is.  The child of a fork has a copy that goes on by itself; only an
+    engine whose `memory` is a file stays with the parent.  After `close` results can be taken, and nothing else done.
 
     >>> engine = Engine()
     >>> query = engine.register("SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 10s] { ?s ?p ?o } }")
@@ -62,8 +67,10 @@ class Engine:
         took more than its budget; if nothing is, the log has a warning.  Queries that differ in constants and widths of
         windows alone share their windows and joins, unless `share` is False: results are the same.
         """
+        self.access = Access()
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
         arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
+        self.access.in_file = memory is not None
         self._core = Core(self.store, arena, start=parse_time(start), share=share)
         self._clock = Clock(now=now)
         self._settings: dict[str, StreamSettings] = {}
@@ -76,6 +83,7 @@ class Engine:
         self.listening: dict[StandingQuery, None] = {}
         """The queries whose results are given to a function, in the order in which they were."""
         self._count = 0
+        self._telling = False
 
     @property
     def late(self) -> int:
@@ -98,6 +106,7 @@ class Engine:
         return self._core.number
 
     @property
+    @synchronized
     def held(self) -> int:
         """How many elements wait for others that may be earlier."""
         return len(self._clock.state()[1])
@@ -110,10 +119,12 @@ class Engine:
     # ------------------------------------------------------------ streams and data
 
     @property
+    @synchronized
     def streams(self) -> tuple[str, ...]:
         """The streams that there are, those that queries make among them."""
         return tuple(self._core.streams)
 
+    @while_open
     def stream(self, iri: str, *, lateness: Time = 0, idle: Time = 0, clock: str = "event") -> None:
         """Declare a stream. One that a query names is declared by that, with nothing waited for.
 
@@ -133,16 +144,19 @@ class Engine:
             raise CqelsError(f"there is a stream <{iri}> already", hint="declare a stream before queries that read it")
         self.declare(settings)
 
+    @while_open
     def declare(self, settings: StreamSettings) -> None:
         self._settings[settings.iri] = settings
         self._core.add_stream(settings.iri)
         self._clock.add(settings)
 
+    @while_open
     def load(self, path: str | os.PathLike[str], graph: str | NamedNode | None = None) -> int:
         """Add the triples of a file to the dataset, to the default graph or to a named one: how many the file has."""
         name = NamedNode(graph) if isinstance(graph, str) else graph
         return int(self.update(lambda store: store.load(os.fspath(path), name)))
 
+    @while_open
     def update(self, change: str | Callable[[Store], Any]) -> Any:
         """Change the dataset between two ticks: by a SPARQL Update, or by a function of the store."""
         changed: set[NamedNode | None] = set()
@@ -158,12 +172,14 @@ class Engine:
         finally:
             end()
         if changed:
-            self._core.changed(changed)
+            with self.access.working():
+                self._core.changed(changed)
             self._tell()
         return result
 
     # ------------------------------------------------------------ queries
 
+    @while_open
     def register(
         self,
         query: str | os.PathLike[str] | Query,
@@ -218,6 +234,7 @@ class Engine:
             self._clock.add(StreamSettings(name))
         return running
 
+    @while_open
     def query(self, name: str) -> StandingQuery:
         """The query of a name."""
         try:
@@ -228,13 +245,16 @@ class Engine:
             raise CqelsError(f"there is no query {name}", hint=hint) from None
 
     @property
+    @synchronized
     def queries(self) -> tuple[StandingQuery, ...]:
         return tuple(self._queries.values())
 
+    @while_open
     def told(self, running: Running) -> str:
         """What joins a query has in common with which others, in a line."""
         return self._core.feeding.told(running)
 
+    @while_open
     def drop(self, query: str | StandingQuery) -> None:
         """Stop a query. What it has sent can still be taken."""
         standing = self.query(query) if isinstance(query, str) else query
@@ -252,6 +272,7 @@ class Engine:
 
     # ------------------------------------------------------------ input
 
+    @while_open
     def push(self, stream: str, data: Data | Sequence[Data], time: Time | Sequence[Time] | None = None) -> None:
         """Elements arrive on a stream.
 
@@ -275,29 +296,37 @@ class Engine:
             batch = self.intake.one(number, data, time)  # type: ignore[arg-type]
         self.push_batch(batch)
 
+    @while_open
     def push_elements(self, elements: Iterable[Element]) -> None:
         """Elements of any streams, in the order of their arrival."""
         parts = [self.intake.triples(self._number(each.stream), each.time, each.triples) for each in elements]
         self.push_batch(Batch.concatenate(parts))
 
+    @while_open
     def push_batch(self, batch: Batch) -> None:
         """Elements as words, in the order of their arrival."""
         arrived = self._clock.arrive(batch)
+        self._proceed(arrived.released)
         for place, time, limit in zip(arrived.late.tolist(), arrived.times, arrived.limits, strict=True):
             self._reject_late(batch, place, time, limit)
-        self._core.proceed(arrived.released)
         self._tell()
 
+    @while_open
     def heartbeat(self, time: Time, stream: str | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
         number = None if stream is None else self._number(stream)
-        self._core.proceed(self._clock.heartbeat(parse_time(time), number))
+        self._proceed(self._clock.heartbeat(parse_time(time), number))
         self._tell()
 
+    @while_open
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
-        self._core.proceed(self._clock.flush())
+        self._proceed(self._clock.flush())
         self._tell()
+
+    def _proceed(self, released: Batch) -> None:
+        with self.access.working():
+            self._core.proceed(released)
 
     def _number(self, stream: str) -> int:
         if stream not in self._settings:
@@ -331,18 +360,33 @@ class Engine:
         return reject
 
     def _tell(self) -> None:
-        for standing in tuple(self.listening):
-            standing.tell()
+        """Give results to the functions that wait for them, in order: what these push is told by the first call."""
+        if self._telling:
+            return
+        first, failures = None, 0
+        self._telling = True
+        try:
+            while any(standing.running.has_sent for standing in self.listening):
+                for standing in tuple(self.listening):
+                    for error in standing.tell():
+                        first, failures = error if first is None else first, failures + 1
+        finally:
+            self._telling = False
         self._tell_stopped()
+        if first is not None:
+            if failures > 1:
+                first.add_note(f"{failures - 1} more results raised exceptions")
+            raise first
 
     def _tell_stopped(self) -> None:
-        if self._core.ended:
-            ended, self._core.ended = self._core.ended, []
-            for running in ended:
-                self._stopped(self._queries[running.name])
+        while self._core.ended:
+            standing = self._queries.get(self._core.ended.pop(0).name)
+            if standing is not None:
+                self._stopped(standing)
 
     # ------------------------------------------------------------ state
 
+    @while_open
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """All that the queries know, as bytes, and in a file if a path is given. The dataset is not part of it."""
         data = self._state.written()
@@ -352,15 +396,18 @@ class Engine:
             temporary.replace(path)
         return data
 
+    @while_open
     def restore(self, data: bytes | str | os.PathLike[str]) -> None:
         """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
         self._state.read(data if isinstance(data, bytes) else Path(data).read_bytes())
         self._tell_stopped()
 
+    @while_open
     def keep(self) -> None:
         """Have all that the queries know in the engine's memory, for another process to `attach` it."""
         self._state.write()
 
+    @while_open
     def attach(self, memory: str | os.PathLike[str]) -> None:
         """Go on in the memory of an engine that was kept: with the same queries, and the same dataset."""
         self._state.attach(Path(memory))
@@ -378,6 +425,7 @@ class Engine:
     def aside(self, aside: Aside) -> None:
         self._state.aside = aside
 
+    @while_open
     def collect(self) -> int:
         """Forget terms that nothing refers to any more: how many. The engine does so itself from time to time."""
         return self._core.collect()
@@ -386,8 +434,11 @@ class Engine:
         """Do not forget the terms of these words, which the engine has encoded and is still to be given."""
         self._core.holders.append(words)
 
+    @synchronized
     def close(self) -> None:
-        """Let everything go."""
+        """Let everything go but what queries have sent, which can still be taken from them."""
+        if not self.access.close():
+            return
         self._queries.clear()
         self.listening.clear()
         self._core.running.clear()
@@ -396,6 +447,7 @@ class Engine:
         self._core.holders.clear()  # which know this engine: without them it goes at once, and its store with it
         self._core.arena.close()
 
+    @while_open
     def __enter__(self) -> Engine:
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -57,7 +58,8 @@ class Running:
     stopped: Stop | None = None
     """Its end, if it took more: it has no pipeline any more."""
 
-    ready: list[Result] = field(default_factory=list)
+    ready: deque[Result] = field(default_factory=deque)
+    """Results that were made of it, and not taken yet."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -75,19 +77,31 @@ class Running:
 
     def make(self) -> list[Result]:
         """Make results of what the machine sent since the last time."""
+        made = self._made()
+        self.ready += made
+        return made
+
+    def _made(self) -> list[Result]:
         if not self.raw:
             return []
         rows = self._rows()
         with without_collection():
-            made = list(self.answers.results_of(rows, self.terms))
-        self.ready += made
-        return made
+            return list(self.answers.results_of(rows, self.terms))
 
     def take(self) -> list[Result]:
         """The results sent and not yet taken."""
-        self.make()
-        taken, self.ready = self.ready, []
+        made = self._made()
+        if not self.ready:
+            return made
+        taken = [*self.ready, *made]
+        self.ready.clear()
         return taken
+
+    def take_one(self) -> Result | None:
+        """The first result sent and not yet taken; None if there is none."""
+        if not self.ready:
+            self.make()
+        return self.ready.popleft() if self.ready else None
 
     def take_solutions(self) -> Sent | None:
         """What `take` takes as arrays, where there are results of SELECT only, none made yet; else None."""

@@ -8,6 +8,7 @@ written down in the order in which they are met.
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -119,7 +120,7 @@ class State:
                 executed.append((running, state))
             running.streams, running.output = frozenset(state["streams"]), state["output"]
             running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
-            running.ready = [_result_of(running.name, each) for each in state["ready"]]
+            running.ready = deque(_result_of(running.name, each) for each in state["ready"])
             running.answers.restore(state["answers"], core.terms)
         for running, state in executed:
             running.pipeline = with_places(running.pipeline, iter(state["places"]))

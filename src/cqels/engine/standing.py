@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cqels.engine.access import synchronized, while_open
 from cqels.engine.running import Running
 from cqels.io import Result
 from cqels.model.errors import QueryStopped
@@ -21,15 +22,22 @@ if TYPE_CHECKING:
 
 
 class StandingQuery:
-    """A query that runs in an engine. Results are kept until they are taken."""
+    """A query that runs in an engine. Results are kept until they are taken.
+
+    It can be used from several threads, as its engine can: each result is given to one of them.
+    """
 
     def __init__(self, engine: Engine, running: Running) -> None:
         self.running = running
+        self.access = engine.access
         self._engine = engine
         self._callback: Callable[[Result], None] | None = None
 
     def __repr__(self) -> str:
         return f"<query {self.name}>"
+
+    def __iter__(self) -> Iterator[Result]:
+        return self.results()
 
     @property
     def name(self) -> str:
@@ -50,6 +58,7 @@ class StandingQuery:
         """Why the query was stopped, if it took more than its budget."""
         return None if self.running.stopped is None else self.running.stopped.reason
 
+    @synchronized
     def take(self) -> list[Result]:
         """What has been sent and not yet taken; QueryStopped if that is nothing, and nothing will come any more."""
         taken = self.running.take()
@@ -57,31 +66,53 @@ class StandingQuery:
         return taken
 
     def results(self) -> Iterator[Result]:
-        """What has been sent and not yet taken, one by one; then QueryStopped, if nothing will come any more."""
-        yield from self.running.take()
-        self._check()
+        """What has been sent and not yet taken, one by one; then QueryStopped, if nothing will come any more.
+
+        Each result is taken when it is asked for: those that a loop leaves are still there for another one, or for
+        `take()` and the tables.  `for result in query` is the same.
+        """
+        return iter(self._take_one, None)
+
+    @synchronized
+    def _take_one(self) -> Result | None:
+        taken = self.running.take_one()
+        if taken is None:
+            self._check()
+        return taken
 
     def _check(self, taken: int = 0) -> None:
         if self.stopped is not None and not taken:
             raise QueryStopped(self.stopped, hint="register it again with a larger budget, or with smaller windows")
 
+    @while_open
     def on_result(self, callback: Callable[[Result], None] | None) -> None:
-        """Give each result to a function as it comes, instead of keeping it; None keeps them again."""
+        """Give each result to a function as it comes, instead of keeping it; None keeps them again.
+
+        It is called in the thread whose push, heartbeat or update made the result, which has the engine to itself: the
+        function may use the engine, and must not wait for another thread that does.  What it pushes is processed at
+        once; the results of that are given when those before them have been.  If it raises, the other results are
+        given all the same, to it and to other functions; then the first exception goes to the caller of the push.
+        """
         self._callback = callback
         if callback is None:
             self._engine.listening.pop(self, None)
         else:
             self._engine.listening.setdefault(self)
 
-    def tell(self) -> None:
-        if self._callback is not None:
-            for result in self.running.take():
-                self._callback(result)
+    def tell(self) -> Iterator[Exception]:
+        """Give results to the callback: the exceptions that it raises."""
+        running = self.running
+        while (callback := self._callback) is not None and (result := running.take_one()) is not None:
+            try:
+                callback(result)
+            except Exception as error:
+                yield error
 
     def drop(self) -> None:
         """Stop the query."""
         self._engine.drop(self)
 
+    @while_open
     def explain(self, format: str = "text") -> str:
         """EXPLAIN ANALYZE: the plan with rows, window sizes, bytes of state and the orders that joins have taken.
 
@@ -109,6 +140,7 @@ class StandingQuery:
 
     # ------------------------------------------------------------ tables
 
+    @synchronized
     def arrow(self) -> pyarrow.Table:
         """What has been sent and not yet taken as an Arrow table: time, tick, sign and a column for each variable.
 
@@ -121,6 +153,7 @@ class StandingQuery:
         self._check(table.num_rows)
         return table
 
+    @synchronized
     def terms(self) -> pyarrow.RecordBatch:
         """What has been sent and not yet taken as Arrow columns of N-Triples texts, the fastest way to take it.
 

@@ -1,0 +1,118 @@
+"""Who may use an engine: one thread at a time, nobody once it is closed, and after a fork the child its own copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from threading import RLock
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from cqels.model.errors import CqelsError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Access:
+    """The lock of one engine and of its queries, which a thread may take again while it has it."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.refusal: tuple[str, str] | None = None
+        """Why the engine cannot be used, and a hint."""
+        self.in_file = False
+        """The engine's memory is a file, which a fork does not copy."""
+        _ALL[id(self)] = self
+
+    def close(self) -> bool:
+        """Refuse all further use, unless that is refused already: is there something to close?"""
+        if self.refusal is _BUSY:
+            message, hint = _BUSY
+            raise CqelsError(message, hint=hint)
+        to_close = self.refusal is None
+        self.refusal = self.refusal or ("the engine is closed", "what its queries have sent can still be taken")
+        return to_close
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Be in the middle of something: whoever this thread calls meanwhile, a signal handler say, is refused."""
+        self.refusal = _BUSY
+        try:
+            yield
+        finally:
+            self.refusal = None
+
+
+_BUSY = (
+    "the engine is in the middle of a change",
+    "a signal handler, or a function that a query calls, cannot use the engine that it interrupts",
+)
+
+
+class HasAccess(Protocol):
+    @property
+    def access(self) -> Access: ...
+
+
+S = TypeVar("S", bound=HasAccess)
+
+
+def synchronized(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let one thread at a time be in the methods of an engine and its queries."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.access.lock:
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+def while_open(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """`synchronized`, for a method that needs an engine that is not closed."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        access = self.access
+        with access.lock:
+            if access.refusal is not None:
+                message, hint = access.refusal
+                raise CqelsError(message, hint=hint)
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+# ---------------------------------------------------------------- forks
+
+_ALL: WeakValueDictionary[int, Access] = WeakValueDictionary()
+_WAITED_FOR: list[Access] = []
+"""Those whose locks the thread that forks has taken: no engine is copied in the middle of something."""
+
+
+def _before_fork() -> None:
+    for each in [reference() for reference in _ALL.valuerefs()]:
+        if each is not None:
+            each.lock.acquire()
+            _WAITED_FOR.append(each)
+
+
+def _after_fork() -> None:
+    while _WAITED_FOR:
+        _WAITED_FOR.pop().lock.release()
+
+
+def _after_fork_in_child() -> None:
+    for each in _WAITED_FOR:
+        if each.in_file and each.refusal is None:
+            each.refusal = (
+                "the engine's memory is a file, and the process that this one was forked from goes on in it",
+                "make an engine in the new process",
+            )
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
