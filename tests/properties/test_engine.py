@@ -23,6 +23,7 @@ from cqels.store.dataset import Store
 from ..incremental import Incremental
 from ..random_expressions import Choices, Features
 from ..random_joins import joins
+from ..random_lookups import lookups
 from ..random_orders import ordered_scenarios
 from ..random_queries import scenarios
 from ..random_shapes import shapes
@@ -48,6 +49,7 @@ MADE = {
     "variants": variants(),  # queries differ in constants, so that they share what they can
     "widths": variants(wide=True),  # and in the widths of their windows
     "thresholds": variants(compared=True, wide=True),  # and in the numbers that they compare with
+    "lookups": lookups(),  # static parts that share nothing, conditions over several windows and tables
     "joins": joins(),  # queries of different shapes have joins of streams in common
 }
 

@@ -25,9 +25,11 @@ from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
 from cqels.kernels.window import CLOCK
 from cqels.lang.expressions import Call, Exists, Expression, Var
+from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source
+from cqels.plan.independent import is_connected
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
 
@@ -112,8 +114,8 @@ class Compiler(Windows):
                 return self._sequence(plan, active)
             case algebra.PathPattern():
                 return self._static(algebra.Static(plan, ())) if active is None else path_stage(self, plan, active)
-            case algebra.Minus(left=left, right=right):
-                return self.negation(MINUS, self.stage(left, active), self.stage(right, active))
+            case algebra.Minus():
+                return self._minus(plan, active)
             case _:
                 raise AssertionError(f"no operators for {plan}")
 
@@ -238,14 +240,36 @@ class Compiler(Windows):
         return self.joined([left, right], timing)
 
     def _left_join(self, plan: algebra.LeftJoin, active: int | None) -> Stage:
-        left, right = self.stage(plan.left, active), self.stage(plan.right, active)
-        if plan.condition is None:
-            return self.negation(LEFT_JOIN, left, right)
+        left = self.stage(plan.left, active)
+        if plan.condition is None and is_connected(plan.right):
+            return self.negation(LEFT_JOIN, left, self.stage(plan.right, active))
         told_apart, identity = self._told_apart(left)
-        pairs = self._where(self.joined([told_apart, right]), plan.condition, active)
+        pairs = self._paired(told_apart, plan.right, active)
+        if plan.condition is not None:
+            pairs = self._where(pairs, plan.condition, active)
         alone = self.negation(ANTI_JOIN, told_apart, self.projected(pairs, identity), exact=True)
-        names = tuple(dict.fromkeys((*left.columns, *right.columns)))
+        names = tuple(dict.fromkeys((*left.columns, *variables(plan.right))))
         return self.united([self.projected(pairs, names), self.projected(alone, left.columns)])
+
+    def _minus(self, plan: algebra.Minus, active: int | None) -> Stage:
+        left = self.stage(plan.left, active)
+        bound = frozenset(left.columns) - left.nullable
+        if not bound & certain(plan.right) or not self._looked_up(left, plan.right):
+            return self.negation(MINUS, left, self.stage(plan.right, active))
+        told_apart, identity = self._told_apart(left)
+        pairs = self._paired(told_apart, plan.right, active)
+        alone = self.negation(ANTI_JOIN, told_apart, self.projected(pairs, identity), exact=True)
+        return self.projected(alone, left.columns)
+
+    def _looked_up(self, left: Stage, right: Plan) -> bool:
+        """The right is a join of parts that share nothing but with the left: each is looked up for the rows there."""
+        return not is_connected(right) and len({*left.columns, *variables(right)}) <= MOST_JOIN_COLUMNS
+
+    def _paired(self, left: Stage, right: Plan, active: int | None) -> Stage:
+        """The rows of the left with those of the right, whose parts are looked up one by one if they share nothing."""
+        return self.joined(
+            [left, *([self.stage(right, active)] if is_connected(right) else self._leaves(right, active))]
+        )
 
     def _told_apart(self, stage: Stage) -> tuple[Stage, list[str]]:
         """The rows with copies of the columns that may be unbound, and the columns that together tell rows apart.
@@ -305,11 +329,10 @@ class Compiler(Windows):
     def _matches(self, left: Stage, node: Exists, active: int | None) -> tuple[Stage, Stage, bool]:
         """Rows to match for an EXISTS: the left ones, the others, and whether they have to be equal."""
         inner, steps = parts_of(node, frozenset(left.columns))
-        right = self.stage(inner, active)
-        if not steps:
-            return left, right, False
+        if not steps and not self._looked_up(left, inner):
+            return left, self.stage(inner, active), False
         told_apart, identity = self._told_apart(left)
-        pairs = self.joined([told_apart, right])
+        pairs = self._paired(told_apart, inner, active)
         for step in steps:
             match step:
                 case algebra.Filter(condition=condition):

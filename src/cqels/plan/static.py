@@ -7,10 +7,16 @@ from dataclasses import replace
 from cqels.lang.expressions import Call, Exists, Expression, transform, walk
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
+    Distinct,
+    Extend,
+    Filter,
     Graph,
     Join,
+    LeftJoin,
+    Minus,
     PathPattern,
     Plan,
+    Project,
     Sequence,
     Service,
     Slice,
@@ -23,6 +29,7 @@ from cqels.plan.algebra import (
     map_inputs,
     walk_plan,
 )
+from cqels.plan.independent import independent, is_connected
 from cqels.plan.scope import mentioned, variables
 
 _OF_THE_TICK = frozenset({"NOW", CQ + "now"})
@@ -31,26 +38,32 @@ _OF_THE_TICK = frozenset({"NOW", CQ + "now"})
 def split_static(plan: Plan) -> Plan:
     """Mark the largest parts that read only the dataset as `Static`, to be evaluated once and indexed.
 
-    In a join the static inputs that share variables become one table, those that share none stay apart.  A part whose
-    value depends on the tick's time is not static, nor, inside EXISTS, one that looks at variables from outside.
+    What is static and shares variables becomes one table; what shares none stays apart, where it is joined with
+    something that is not static: by a join, OPTIONAL, MINUS or EXISTS (`independent`).  A part whose value depends on
+    the tick's time is not static, nor, inside EXISTS, one that looks at variables from outside.
     """
     return _split(plan, outside=frozenset(), windowed=False, open_to=frozenset())
 
 
-def _split(plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]) -> Plan:
+def _split(
+    plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: frozenset[str], apart: bool = False
+) -> Plan:
     """`outside`: variables of what this is joined with; `windowed`: the active graph is a window's; `open_to`:
-    variables that an enclosing EXISTS gives values to."""
+    variables that an enclosing EXISTS gives values to; `apart`: a join of several tables will do, because whoever reads
+    it looks up each."""
     if isinstance(plan, Static):
         return plan
     if is_static(plan, windowed=windowed) and not (_looks_at(plan) & open_to):
-        return Static(plan, tuple(name for name in variables(plan) if name in outside)) if _reads_data(plan) else plan
+        plans = independent(plan).plans if apart else [plan]
+        tables = [_table(each, outside) for each in plans]
+        return tables[0] if len(tables) == 1 else Join(tuple(tables))
 
     def exists(node: Expression) -> Expression:
         if not isinstance(node, Exists):
             return node
         given = frozenset(variables(plan)) | outside | open_to
-        inner = _split(node.pattern, outside=given, windowed=windowed, open_to=given)
-        return replace(node, pattern=inner)
+        inner = _split(node.pattern, outside=given, windowed=windowed, open_to=given, apart=True)
+        return replace(node, pattern=_of_interest(inner))
 
     plan = map_expressions(plan, lambda expression: transform(expression, exists))
     match plan:
@@ -60,35 +73,57 @@ def _split(plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: froz
             return replace(plan, input=_split(plan.input, outside=outside, windowed=True, open_to=open_to))
         case Graph():
             return replace(plan, input=_split(plan.input, outside=outside, windowed=False, open_to=open_to))
+        case LeftJoin(left=left, right=right) | Minus(left=left, right=right):
+            left = _split(left, outside=outside | _names(right), windowed=windowed, open_to=open_to)
+            right = _split(right, outside=outside | _names(left), windowed=windowed, open_to=open_to, apart=True)
+            return replace(plan, left=left, right=_of_interest(right) if isinstance(plan, Minus) else right)
         case _:
             sides = inputs_of(plan)
             rest = {id(side): _names(*(other for other in sides if other is not side)) for side in sides}
+            still = apart and isinstance(plan, Filter | Extend)
             return map_inputs(
                 plan,
-                lambda side: _split(side, outside=outside | rest[id(side)], windowed=windowed, open_to=open_to),
+                lambda side: _split(
+                    side, outside=outside | rest[id(side)], windowed=windowed, open_to=open_to, apart=still
+                ),
             )
 
 
 def _split_join(inputs: tuple[Plan, ...], *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]) -> Plan:
-    tables: list[list[Plan]] = []
-    others: list[Plan] = []
+    static, others = list[Plan](), list[Plan]()
     for each in inputs:
         fixed = is_static(each, windowed=windowed) and not isinstance(each, Static)
-        if not fixed or _looks_at(each) & open_to or not _reads_data(each):
-            others.append(each)
-            continue
-        linked = [table for table in tables if _names(*table) & _names(each)]
-        tables = [table for table in tables if table not in linked]
-        tables.append([*(part for table in linked for part in table), each])
-    parts: list[Plan] = []
+        fixed = fixed and not _looks_at(each) & open_to and _reads_data(each)
+        (static if fixed else others).append(each)
+    joined: list[Plan] = []
     for each in others:
         rest = _names(*(other for other in inputs if other is not each)) | outside
-        parts.append(_split(each, outside=rest, windowed=windowed, open_to=open_to))
-    for table in tables:
-        whole = table[0] if len(table) == 1 else Join(tuple(table))
-        rest = outside | _names(*others)
-        parts.append(Static(whole, tuple(name for name in variables(whole) if name in rest)))
-    return parts[0] if len(parts) == 1 else Join(tuple(parts))
+        joined.append(_split(each, outside=rest, windowed=windowed, open_to=open_to))
+    if not static:
+        return Join(tuple(joined))
+    parts = independent(static[0] if len(static) == 1 else Join(tuple(static)), _names(*others))
+    joined += [_table(each, outside | _names(*others)) for each in parts.plans]
+    whole = joined[0] if len(joined) == 1 else Join(tuple(joined))
+    for step in parts.steps:
+        whole = replace(step, input=whole)
+    return whole
+
+
+def _of_interest(plan: Plan) -> Plan:
+    """Of tables that EXISTS or MINUS looks up, one that shares nothing with the outside matters if it has a row."""
+
+    def checked(table: Plan) -> Plan:
+        if not isinstance(table, Static) or not variables(table) or table.on:
+            return table
+        return replace(table, input=Distinct(Project(table.input, ())))
+
+    return Join(tuple(map(checked, plan.inputs))) if isinstance(plan, Join) and not is_connected(plan) else plan
+
+
+def _table(plan: Plan, outside: frozenset[str]) -> Plan:
+    if isinstance(plan, Static) or not _reads_data(plan):
+        return plan
+    return Static(plan, tuple(name for name in variables(plan) if name in outside))
 
 
 def is_static(plan: Plan, *, windowed: bool = False) -> bool:

@@ -1,0 +1,191 @@
+"""A static plan taken apart into parts that share no variable: tables of their own in place of their cross product.
+
+The law: the join of the parts, with the steps applied to it in order, has the solutions of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from pyoxigraph import NamedNode
+
+from cqels.lang.expressions import Exists, Expression, calls, walk
+from cqels.plan.algebra import (
+    Distinct,
+    Extend,
+    Filter,
+    Graph,
+    Join,
+    LeftJoin,
+    Minus,
+    Plan,
+    Project,
+    Triple,
+    Triples,
+    Unit,
+    expressions_of,
+    walk_plan,
+)
+from cqels.plan.columns import DRAWS
+from cqels.plan.scope import certain, mentioned, reads, variables
+
+_TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST", "TIMESTAMP"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Plans that share no variable, and what is applied to their join, innermost first."""
+
+    plans: list[Plan]
+    steps: list[Filter | Extend] = field(default_factory=list)
+
+
+def independent(plan: Plan, linked: frozenset[str] = frozenset()) -> Parts:
+    """The smallest parts of a plan that share no variable.
+
+    A condition or BIND that reads several parts makes them one, unless each of them has some of the variables `linked`:
+    those of what the plan will be joined with.  Then it is a step, for at run time few rows of each part meet, and all
+    of them would if the table were made beforehand.
+    """
+    if any(calls(expression) & DRAWS for node in walk_plan(plan) for expression in expressions_of(node)):
+        return Parts([plan])  # a draw depends on all the bindings of its solution
+    return _parts(plan, linked)
+
+
+def is_connected(plan: Plan) -> bool:
+    """No input of a join shares nothing with all others, directly or by way of others."""
+    return not isinstance(plan, Join) or len(_linked(plan.inputs)) < 2
+
+
+def _parts(plan: Plan, linked: frozenset[str]) -> Parts:
+    match plan:
+        case Triples(patterns=patterns):
+            return Parts([Triples(tuple(group)) for group in _connected(patterns)])
+        case Join(inputs=inputs):
+            return _of_join(plan, inputs, linked)
+        case Filter(input=inner):
+            return _with_step(plan, _parts(inner, linked), linked)
+        case Extend(input=inner, variable=name) if name not in variables(inner):
+            return _with_step(plan, _parts(inner, linked), linked)
+        case LeftJoin(left=left, right=right):
+            read = mentioned(right).union(*map(reads, expressions_of(plan)))
+            return _with_right(plan, _parts(left, frozenset()), read)
+        case Minus(left=left, right=right):
+            return _with_right(plan, _parts(left, frozenset()), mentioned(right))
+        case Graph(name=NamedNode(), input=inner):
+            return Parts([replace(plan, input=each) for each in _parts(inner, frozenset()).plans])
+        case Distinct(input=inner):
+            return Parts([Distinct(each) for each in _parts(inner, frozenset()).plans])
+        case Project(input=inner, variables=names):
+            return Parts(_projected(_parts(inner, frozenset()).plans, names))
+        case _:
+            return Parts([plan])
+
+
+def _of_join(plan: Plan, inputs: tuple[Plan, ...], linked: frozenset[str]) -> Parts:
+    found, steps = list[Plan](), list[Filter | Extend]()
+    for place, each in enumerate(inputs):
+        beside = frozenset(name for other in (*inputs[:place], *inputs[place + 1 :]) for name in variables(other))
+        parts = _parts(each, linked)
+        if any(_changed_by(step, each, beside) for step in parts.steps):
+            parts = _parts(each, frozenset())
+        found += parts.plans
+        steps += parts.steps
+    groups = _linked(found)
+    if len(groups) < 2:
+        return Parts([plan])
+    parts = Parts([_joined(group) for group in groups])
+    for step in steps:  # what it reads may have become one part
+        parts = _with_step(step, parts, linked)
+    return parts
+
+
+def _with_step(step: Filter | Extend, parts: Parts, linked: frozenset[str]) -> Parts:
+    """The parts with one more step: on the one that it reads, on the join of those that it reads, or on all."""
+    if len(parts.plans) < 2 and not parts.steps:
+        return Parts([replace(step, input=parts.plans[0])])
+    (expression,) = expressions_of(step)
+    read = reads(expression)
+    later = {each.variable for each in parts.steps if isinstance(each, Extend)}
+    touched = [each for each in parts.plans if read & frozenset(variables(each))]
+    others = [each for each in parts.plans if each not in touched]
+    if read & later or (len(touched) > 1 and _can_wait(step, expression, touched, linked)):
+        return Parts(parts.plans, [*parts.steps, step])
+    if not touched:
+        touched, others = others[:1], others[1:]
+    return Parts([*others, replace(step, input=_joined(touched))], parts.steps)
+
+
+def _can_wait(step: Filter | Extend, expression: Expression, touched: list[Plan], linked: frozenset[str]) -> bool:
+    """A step means the same above a join with something that has the variables `linked`, and costs less there."""
+    if calls(expression) & _TIMES or any(isinstance(node, Exists) for node in walk(expression)):
+        return False
+    if not all(linked & frozenset(variables(each)) for each in touched):
+        return False
+    return not _changed_by(step, _joined(touched), linked)
+
+
+def _changed_by(step: Filter | Extend, below: Plan, beside: frozenset[str]) -> bool:
+    """The value of a step may depend on whether it is computed before or after a join with what is beside it."""
+    read = frozenset().union(*map(reads, expressions_of(step)))
+    return bool(read & beside - certain(below)) or (isinstance(step, Extend) and step.variable in beside)
+
+
+def _with_right(plan: LeftJoin | Minus, left: Parts, read: frozenset[str]) -> Parts:
+    """OPTIONAL and MINUS decide about what shares a variable with them: the other parts on the left stay apart."""
+    if len(left.plans) < 2:
+        return Parts([plan])
+    touched = [each for each in left.plans if read & frozenset(variables(each))] or left.plans[:1]
+    others = [each for each in left.plans if each not in touched]
+    return Parts([*others, replace(plan, left=_joined(touched))])
+
+
+def _projected(parts: list[Plan], names: tuple[str, ...]) -> list[Plan]:
+    """Each part with its own columns; one that nothing binds stays with the first."""
+    bound = frozenset(name for each in parts for name in variables(each))
+    found: list[Plan] = []
+    for place, each in enumerate(parts):
+        own = frozenset(variables(each)) | (frozenset(names) - bound if place == 0 else frozenset())
+        found.append(Project(each, tuple(name for name in names if name in own)))
+    return found
+
+
+# ------------------------------------------------------------ what shares variables
+
+
+def _connected(patterns: tuple[Triple, ...]) -> list[list[Triple]]:
+    """Patterns in groups that share variables. One without variables multiplies nothing: it stays with the first."""
+    plans = [Triples((each,)) for each in patterns]
+    ground = [each for each in plans if not variables(each)]
+    groups = _linked(each for each in plans if variables(each)) or [[]]
+    groups[0] = [*groups[0], *ground]
+    members = [{id(each) for each in group} for group in groups]
+    return [[pattern for plan, pattern in zip(plans, patterns, strict=True) if id(plan) in group] for group in members]
+
+
+def _linked(plans: Iterable[Plan]) -> list[list[Plan]]:
+    """Plans in groups that share variables, in the order of their first members."""
+    groups: list[tuple[frozenset[str], list[Plan]]] = []
+    for each in plans:
+        names = frozenset(variables(each))
+        near = [group for group in groups if group[0] & names]
+        if not near:
+            groups.append((names, [each]))
+            continue
+        merged = (names.union(*(group[0] for group in near)), [*(one for group in near for one in group[1]), each])
+        place = groups.index(near[0])
+        groups = [group for group in groups if group not in near]
+        groups.insert(place, merged)
+    return [group for _, group in groups]
+
+
+def _joined(plans: list[Plan]) -> Plan:
+    """The join of plans, their triple patterns as one."""
+    patterns = tuple(pattern for each in plans if isinstance(each, Triples) for pattern in each.patterns)
+    rest = [each for each in plans if not isinstance(each, Triples | Unit)]
+    inputs = [Triples(patterns), *rest] if patterns else rest
+    return Join(tuple(inputs)) if len(inputs) > 1 else inputs[0] if inputs else Unit()
+
+
+__all__ = ["Parts", "independent", "is_connected"]

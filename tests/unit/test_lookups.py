@@ -1,0 +1,49 @@
+"""What static lookups cost: tables of connected parts alone, and no row that nobody asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from cqels.engine.engine import Engine
+from cqels.engine.standing import StandingQuery
+from cqels.kernels.rows import COUNT, TOTAL
+from cqels.plan.prepare import prepare
+
+PREFIX = "PREFIX : <http://ex.org/> "
+WINDOWS = "STREAM :a [ALL] { ?x :v ?v } STREAM :b [ALL] { ?y :v ?w }"
+SENSORS = 300
+
+
+def registered(where: str) -> tuple[Engine, StandingQuery]:
+    engine = Engine(size=1 << 27)
+    triples = " ".join(f":s{number} :in :r{number % 5} ." for number in range(SENSORS))
+    engine.update(f"{PREFIX} INSERT DATA {{ {triples} }}")
+    return engine, engine.register(prepare(f"{PREFIX} SELECT * WHERE {{ {where} }}"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        f"{WINDOWS} ?x :in ?rx . ?y :in ?ry",
+        f"{WINDOWS} ?x :in ?rx . ?y :in ?ry FILTER(?rx != ?ry)",
+        f"{WINDOWS} {{ ?x :in ?rx . ?y :in ?ry BIND(CONCAT(STR(?rx), STR(?ry)) AS ?z) FILTER(STRLEN(?z) < 5) }}",
+        f"{WINDOWS} {{ SELECT ?x ?y WHERE {{ ?x :in ?rx . ?y :in ?ry }} }}",
+        f"{WINDOWS} OPTIONAL {{ ?x :in ?rx . ?y :in ?ry }}",
+        f"{WINDOWS} OPTIONAL {{ ?x :in ?rx . ?y :in ?ry FILTER(?rx = ?ry) }}",
+        f"{WINDOWS} MINUS {{ ?x :in ?rx . ?y :in ?ry }}",
+        f"{WINDOWS} FILTER EXISTS {{ ?x :in ?rx . ?y :in ?ry }}",
+        f"{WINDOWS} FILTER NOT EXISTS {{ ?x :in ?rx . ?y :in ?ry FILTER(?rx = ?ry && ?v = ?w) }}",
+        f"?x :in ?rx . ?y :in ?ry OPTIONAL {{ ?ry :floor ?f }} {WINDOWS}",
+    ],
+)
+def test_lookups_that_share_nothing_are_not_multiplied(where: str) -> None:
+    engine, query = registered(where)
+    pipeline, words = query.running.pipeline, engine.arena.words
+    assert sum(table.count for table in pipeline.tables) == 2 * SENSORS
+    made = [int(words[trace.queue + TOTAL] + words[trace.queue + COUNT]) for trace in pipeline.traces]
+    assert max(made) <= SENSORS, "no join of tables alone"
+
+
+def test_what_shares_nothing_with_exists_is_one_row() -> None:
+    _, query = registered(f"{WINDOWS} FILTER EXISTS {{ ?x :in ?rx . ?z :in :r1 }}")
+    assert sorted(table.count for table in query.running.pipeline.tables) == [1, SENSORS]
