@@ -495,29 +495,28 @@ class Core:
                 yield running.output, result.time, result.triples
 
     def _close_boundaries(self, linked: list[Running], before: int) -> None:
-        """Every boundary that time passes is a tick, in the order of time, producers before consumers."""
+        """Every boundary that time passes is a tick, in the order of time, producers before consumers.
+
+        Those at which nothing happens are passed when something does.
+        """
         if self.last is None:
             return
-        passed = []
-        for place, running in enumerate(linked):
-            found: set[int] = set()
-            for slide in self._slides(running):
-                first = self.start + -((self.start - self.last) // slide) * slide
-                found.update(range(first, before, slide))
-            passed += [(boundary, self._depth(running), place) for boundary in found]
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
-        for boundary, _, place in sorted(passed):
+        depths = {place: self._depth(running) for place, running in enumerate(linked)}
+        while due := [(self._due(running, before), depths[place], place) for place, running in enumerate(linked)]:
+            boundary, _, place = min(due)
+            if boundary == before:
+                return
             block = self._block(_event(boundary + 1, machine.ADVANCE), np.array([self.number]))
             self._run(linked[place], block)
             made.extend(self._made(linked[place]))
             self._deliver(linked, made)
 
-    def _slides(self, running: Running) -> list[int]:
+    def _due(self, running: Running, before: int) -> int:
+        """The first boundary at which something happens to a query; `before` if there is none before that."""
         if running.stopped is not None:
-            return []
-        words, place = self.arena.words, running.pipeline.place
-        at = int(words[place + machine.SLIDES_AT])
-        return [int(words[at + 2 * number]) for number in range(int(words[place + machine.SLIDES]))]
+            return before
+        return int(machine.next_due(self.arena.base, running.pipeline.place, self.start, before))
 
     def _depth(self, running: Running) -> int:
         return 1 + max((self._depth(each) for each in self._makers(running)), default=0)

@@ -27,7 +27,7 @@ from cqels.plan.algebra import Source
 from cqels.reference.algebra import Evaluator, World
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution, Stamp
-from cqels.reference.windows import Arrival, Boundary, Moment, content
+from cqels.reference.windows import Arrival, Boundary, Moment, content, timed
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, graphs_of
 
@@ -49,6 +49,7 @@ class Recomputation:
         now = int(self._arena.words[pipeline.place + machine.NOW])
         contents = {source: self._content(pipeline, source, kept, now) for source, kept in part.windows.items()}
         self._notice(pipeline, part, contents)
+        self._arena.words[part.place + machine.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
         bag = evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events)
         after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
@@ -86,13 +87,35 @@ class Recomputation:
 
     # ------------------------------------------------------------ windows
 
-    def _content(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> Content:
-        if not tells_time(source):
-            return list(self._entries(kept))
-        arrivals = [
+    def _until(self, pipeline: Pipeline, part: Recomputed, contents: Mapping[Source, Content], now: int) -> int:
+        """The time from which on a part may be other than it is now, though nothing comes."""
+        if part.timely and not (part.needs_windows and not any(contents.values())):
+            return NEVER
+        return min((self._changes(pipeline, source, kept, now) for source, kept in part.timed), default=ALWAYS)
+
+    def _changes(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> int:
+        """The first time at which a window over times that elements tell may be other than it is now."""
+        assert isinstance(source.window, Range)
+        arrivals = self._arrivals(kept)
+        if source.window.slide is not None:
+            boundary = self._closed(pipeline, source, kept, arrivals)[source.window.slide]
+            if arrivals and (boundary is None or arrivals[-1].number >= boundary.number):
+                return now  # what came since the last boundary waits for the next
+            now = now if boundary is None else boundary.time
+        told = [each.time for each in timed(arrivals, source.window.time)]
+        bounds = (bound for time in told for bound in (time, time + source.window.width))
+        return min((min(max(bound, now + 1), ALWAYS) for bound in bounds if bound >= now), default=ALWAYS)
+
+    def _arrivals(self, kept: Kept) -> list[Arrival]:
+        return [
             Arrival(time, number, tuple(triple for triple, _ in members))
             for (time, number), members in groupby(self._entries(kept), key=lambda entry: entry[1])
         ]
+
+    def _content(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> Content:
+        if not tells_time(source):
+            return list(self._entries(kept))
+        arrivals = self._arrivals(kept)
         return content(source.window, arrivals, Moment(now, self._closed(pipeline, source, kept, arrivals)))
 
     def _entries(self, kept: Kept) -> Content:

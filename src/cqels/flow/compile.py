@@ -12,7 +12,16 @@ from functools import reduce
 from pyoxigraph import NamedNode
 
 from cqels.flow.expressions import Given
-from cqels.flow.obstacles import exists_in, is_partitioned, obstacle, parts_of, reads_active, spans_matter, timely
+from cqels.flow.obstacles import (
+    exists_in,
+    is_partitioned,
+    needs_windows,
+    obstacle,
+    parts_of,
+    reads_active,
+    spans_matter,
+    timely,
+)
 from cqels.flow.ordering import latest, listing, slice_stage, told_again
 from cqels.flow.paths import path_stage
 from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
@@ -20,8 +29,9 @@ from cqels.flow.windows import Windows
 from cqels.kernels import machine
 from cqels.kernels.ahead import make_hints
 from cqels.kernels.feed import COUNTED_AT
+from cqels.kernels.gaps import periods_of
 from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
-from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
+from cqels.kernels.rows import ALWAYS, EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
 from cqels.kernels.window import CLOCK
 from cqels.lang.expressions import Call, Exists, Expression, Var
@@ -145,13 +155,14 @@ class Compiler(Windows):
         if ranked:
             names = (*names, RANK)
         stage = Stage(self.queue(len(names)), names, nullable)
-        moves = timely(plan) or any(kept.told for kept in windows.values())
+        of_time = timely(plan)
+        moves = of_time or any(kept.told for kept in windows.values())
         reads = [word for kept in windows.values() for word in (kept.place, 0, 0)]
-        place = self.words([0, int(moves), 1, len(windows), *reads])
+        place = self.words([0, int(moves), 1, NEVER if moves else ALWAYS, len(windows), *reads])
         self.add(machine.RECOMPUTE, place)
         before = self.taken(make_queue(self.arena.base, len(names)))
         self.recomputed[len(self.operators)] = Recomputed(
-            plan, reason, place, stage, before, windows, ranked, self.events
+            plan, reason, place, stage, before, windows, ranked, self.events, of_time, needs_windows(plan)
         )
         return stage
 
@@ -402,6 +413,8 @@ class Compiler(Windows):
         words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
         words[machine.SLIDES] = len(self.slides)
         words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
+        periods = periods_of(self.slides)
+        words[machine.PERIODS], words[machine.PERIODS_AT] = len(periods), self._pairs(periods)
         words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self.words(self.queues)
         words[machine.SOLUTIONS], words[machine.RESULTS] = solutions, results
         words[machine.EMIT] = machine.WHOLE if whole else machine.LOGGED if logged else machine.CHANGES

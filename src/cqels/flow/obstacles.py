@@ -133,6 +133,32 @@ def timely(plan: Plan) -> bool:
     return any(calls(expression) & NOWS for node in walk_plan(plan) for expression in expressions_of(node))
 
 
+def needs_windows(plan: Plan, *, windowed: bool = False) -> bool:
+    """The plan surely has no solution while its windows are empty, whatever time it is.
+
+    `windowed`: the active graph is that of a window.
+    """
+    match plan:
+        case Triples(patterns=patterns):
+            return windowed and bool(patterns)
+        case PathPattern(path=path):
+            return windowed and ways_to_stay(path) == 0
+        case Stream(input=inner, graphs=graphs):
+            return not graphs and needs_windows(inner, windowed=True)
+        case Join(inputs=inputs):
+            return any(needs_windows(each, windowed=windowed) for each in inputs)
+        case Union(inputs=inputs):
+            return all(needs_windows(each, windowed=windowed) for each in inputs)
+        case LeftJoin(left=left) | Minus(left=left) | Sequence(left=left):
+            return needs_windows(left, windowed=windowed)
+        case Group(input=inner, keys=keys):
+            return bool(keys) and needs_windows(inner, windowed=windowed)
+        case Filter() | Extend() | Project() | Distinct() | OrderBy() | Slice():
+            return needs_windows(plan.input, windowed=windowed)
+        case _:
+            return False
+
+
 # ------------------------------------------------------------ one node
 
 

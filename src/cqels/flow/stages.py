@@ -76,6 +76,10 @@ class Recomputed:
     """A last column has the place of each solution in the order of the plan."""
     events: bool = False
     """Every occurrence of a triple is an event of its own."""
+    timely: bool = False
+    """It depends on the tick's time."""
+    needs_windows: bool = False
+    """It has no solution while its windows are empty."""
 
     @property
     def timed(self) -> list[tuple[Source, Kept]]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, load, store
-from cqels.kernels.rows import COUNT, WIDTH, add_row, row_at, said
+from cqels.kernels.rows import ALWAYS, COUNT, WIDTH, add_row, row_at, said
 
 LOG, OUT, COUNTED_AT, AHEAD, ROW = range(5)
 FEED_WORDS = 5
@@ -64,6 +64,15 @@ def step_feed(base, feed):
         number += 1
     store(base, feed + ROW, number)
     return True
+
+
+@kernel
+def next_logged(base, feed):
+    """The tick, as the pipeline that is fed counts them, at which there are rows to bring: ALWAYS if there are none."""
+    log, number = load(base, feed + LOG), load(base, feed + ROW)
+    if number >= load(base, log + COUNT):
+        return ALWAYS
+    return load(base, row_at(base, log, number) + load(base, load(base, feed + OUT) + WIDTH)) + load(base, feed + AHEAD)
 
 
 @kernel

@@ -32,6 +32,7 @@ an operator needs an answer from Python, and goes on at the same place.
     23     place of the hints for each window (ahead.py), 0 for none
     24     the operator that tells all its rows again for one that orders (topk.py), a join or a group, or 0
     25     outlook (coming.py), or 0 as long as all windows are near
+    26     periods by which boundaries are counted (gaps.py), 0 if they are not; 27 their place
 
     word   of a block of elements
     0      elements
@@ -44,7 +45,8 @@ an operator needs an answer from Python, and goes on at the same place.
     0      1 while it waits for Python
     1      1 if it depends on the tick's time
     2      1 if the dataset has changed
-    3      windows it reads; 4 … for each its place, and how many entries had left and entered it
+    3      the time from which on it may be other than it is, though nothing comes
+    4      windows it reads; 5 … for each its place, and how many entries had left and entered it
 """
 
 from __future__ import annotations
@@ -56,11 +58,14 @@ import numpy as np
 from cqels.kernels.ahead import KEYS, ROWS, expect_leaving, expect_triple, is_far
 from cqels.kernels.buffers import TOGETHER
 from cqels.kernels.coming import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
-from cqels.kernels.feed import log_rows
+from cqels.kernels.feed import log_rows, next_logged
+from cqels.kernels.gaps import boundary_from, boundary_number, pass_boundary, passed_between, window_due
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import call, load, store, take
+from cqels.kernels.narrow import narrow_due
 from cqels.kernels.rows import (
     AGAIN,
+    ALWAYS,
     COLUMNS,
     COUNT,
     DONE,
@@ -89,7 +94,8 @@ NARROW, THRESHOLDS, FEED, LISTING, TELL_JOINED, TELL_GROUPS = range(10, 16)
 OPERATORS, OPERATORS_AT, WINDOWS, WINDOWS_AT, SLIDES, SLIDES_AT, QUEUES, QUEUES_AT = range(8)
 SOLUTIONS, RESULTS, EMIT, ORDERED_AT, TICKS, AT, FLAGS, SUM = range(8, 16)
 NOW, PENDING, NEXT, LAST, BOUNDARY, FILLED, PHASE, HINTS_AT, SOURCE, OUTLOOK = range(16, 26)
-PIPELINE_WORDS = 26
+PERIODS, PERIODS_AT = 26, 27
+PIPELINE_WORDS = 28
 CHANGES, WHOLE, LOGGED = 0, 1, 2
 CLOSING, ALWAYS_SENT, EXPIRY_APART, EVERY_ELEMENT = 1, 2, 4, 8
 ALL, LEAVING, COMING, BEATING = range(4)
@@ -98,7 +104,7 @@ BLOCK_WORDS = 4
 HEARTBEAT, UPDATE, ADVANCE = -1, -2, -3
 ELEMENT_WORDS = 5
 OPERATOR_WORDS = 3
-WAITING, TIMELY, CHANGED, READ, FIRST_READ = range(5)
+WAITING, TIMELY, CHANGED, UNTIL, READ, FIRST_READ = range(6)
 READ_WORDS = 3
 FEW = 6
 """Changes of a tick that are compared with each other rather than put into a table."""
@@ -293,27 +299,111 @@ def _begin(base, pipeline, time):
 
 @kernel
 def _close_boundary(base, pipeline, start, before):
-    """Begin the tick of the first boundary that time has reached and not passed before; False if there is none."""
-    after = load(base, pipeline + LAST)
-    if after == NEVER or load(base, pipeline + SLIDES) == 0:
+    """Begin the tick of the first boundary that time has reached and not passed before; False if there is none.
+
+    Boundaries at which nothing happens are passed on the way.
+    """
+    if load(base, pipeline + LAST) == NEVER or load(base, pipeline + SLIDES) == 0:
         return False
-    done = load(base, pipeline + BOUNDARY)
-    first = before
-    for place in range(load(base, pipeline + SLIDES)):
-        slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * place)
-        least = after if done == NEVER else done + 1
-        boundary = start + -((start - least) // slide) * slide
-        first = min(first, boundary)
+    first, following = _next_boundary(base, pipeline, start, before)
+    if following < before:
+        due = _due(base, pipeline, start, first, before)
+        if due > first:
+            _pass_boundaries(base, pipeline, start, first, due)
+            first = due
     if first >= before:
         store(base, pipeline + BOUNDARY, NEVER)
         return False
     store(base, pipeline + BOUNDARY, first)
     for place in range(load(base, pipeline + SLIDES)):
         at = load(base, pipeline + SLIDES_AT) + 2 * place
-        if (first - start) % load(base, at) == 0:
+        if first % load(base, at) == start % load(base, at):
             store(base, at + 1, first)
     _begin(base, pipeline, first)
     return True
+
+
+@kernel
+def _next_boundary(base, pipeline, start, before):
+    """The first boundary that has not been passed, and the first that is the second of its slide; or `before`."""
+    done = load(base, pipeline + BOUNDARY)
+    least = load(base, pipeline + LAST) if done == NEVER else done + 1
+    first, following = before, before
+    for place in range(load(base, pipeline + SLIDES)):
+        slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * place)
+        boundary = boundary_from(start, slide, least)
+        first = min(first, boundary)
+        if boundary <= ALWAYS - slide:
+            following = min(following, boundary + slide)
+    return first, following
+
+
+@kernel
+def next_due(base, pipeline, start, before):
+    """The first boundary before a time whose tick may change or send something; that time if there is none."""
+    if load(base, pipeline + LAST) == NEVER or load(base, pipeline + SLIDES) == 0:
+        return before
+    first, _ = _next_boundary(base, pipeline, start, before)
+    return _due(base, pipeline, start, first, before) if first < before else before
+
+
+@kernel
+def _due(base, pipeline, start, first, before):
+    """The first boundary from one on whose tick may change or send something, as far as is known; or `before`."""
+    flags, periods = load(base, pipeline + FLAGS), load(base, pipeline + PERIODS)
+    always_sent = CLOSING | ALWAYS_SENT
+    if periods == 0 or load(base, pipeline + PENDING) != 0:
+        return first
+    if flags & always_sent == always_sent and load(base, pipeline + FILLED) != 0:
+        return first
+    for number in range(load(base, pipeline + QUEUES)):
+        if load(base, load(base, load(base, pipeline + QUEUES_AT) + number) + COUNT) != 0:
+            return first
+    due, time = before, ALWAYS
+    for place in range(load(base, pipeline + WINDOWS)):
+        entry = load(base, pipeline + WINDOWS_AT) + 3 * place
+        changes, slide = window_due(base, load(base, entry + 1), first), load(base, entry + 2)
+        if slide < 0:
+            time = min(time, changes)
+        elif changes < due:
+            due = min(due, boundary_from(start, load(base, load(base, pipeline + SLIDES_AT) + 2 * slide), changes))
+    for number in range(load(base, pipeline + OPERATORS)):
+        operator = load(base, pipeline + OPERATORS_AT) + OPERATOR_WORDS * number
+        kind, place = load(base, operator), load(base, operator + 1)
+        if kind == RECOMPUTE:
+            time = min(time, first if load(base, place + CHANGED) != 0 else load(base, place + UNTIL))
+        elif kind == NARROW:
+            time = min(time, narrow_due(base, place))
+        elif kind == FEED:
+            logged, at = next_logged(base, place), load(base, pipeline + PERIODS_AT)
+            if logged != ALWAYS:
+                ticks = logged - load(base, pipeline + TICKS)
+                due = boundary_number(base, at, periods, start, first, due, ticks)
+    if time < due:
+        for place in range(load(base, pipeline + SLIDES)):
+            slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * place)
+            due = min(due, boundary_from(start, slide, max(time, first)))
+    return due
+
+
+@kernel
+def _pass_boundaries(base, pipeline, start, first, end):
+    """Let all boundaries close that are not before the first, and before the end: nothing happens at any of them."""
+    periods, count = load(base, pipeline + PERIODS_AT), load(base, pipeline + PERIODS)
+    ticks = passed_between(base, periods, count, start, first, end)
+    store(base, pipeline + TICKS, load(base, pipeline + TICKS) + ticks)
+    store(base, pipeline + BOUNDARY, end - 1)
+    for place in range(load(base, pipeline + SLIDES)):
+        at = load(base, pipeline + SLIDES_AT) + 2 * place
+        slide = load(base, at)
+        behind = ((end - 1) % slide - start % slide) % slide
+        if end - 1 - behind >= first:
+            store(base, at + 1, end - 1 - behind)
+    for place in range(load(base, pipeline + WINDOWS)):
+        entry = load(base, pipeline + WINDOWS_AT) + 3 * place
+        if load(base, entry + 2) >= 0:
+            closed = load(base, load(base, pipeline + SLIDES_AT) + 2 * load(base, entry + 2) + 1)
+            pass_boundary(base, load(base, entry + 1), closed)
 
 
 @kernel

@@ -192,6 +192,16 @@ def _put_at(base, data, place, kept, words):
 
 
 @kernel
+def narrow_due(base, narrow):
+    """The first time at which something is over: ALWAYS if that is not known by the time."""
+    if load(base, narrow + HEAP) == 0 or load(base, narrow + CLOCK_AT) != 0:
+        return ALWAYS
+    kept = load(base, load(base, narrow + DATA))
+    until = load(base, kept + load(base, load(base, narrow + IN) + WIDTH) + _UNTIL)
+    return until if until == ALWAYS else until + 1
+
+
+@kernel
 def narrow_step(base, operator, now):
     """The step as the machine takes it."""
     return said(step_narrow(base, operator, now))

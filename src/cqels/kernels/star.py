@@ -105,7 +105,7 @@ def arrive_star(base, window, triples, count, time, number):
     come = load(base, star + ROWS_COME)
     if come - load(base, star + ROWS_LEFT) == load(base, star + ROOM) and not _grow(base, star):
         return False
-    row = _row_of(base, star, come)
+    row = row_of(base, star, come)
     kept, seen, subject = 0, 0, load(base, triples)
     whole = load(base, star + GIVEN_UP) == 0
     for place in range(count if whole else 0):
@@ -204,7 +204,7 @@ def _row_words(base, star):
 
 
 @kernel
-def _row_of(base, star, number):
+def row_of(base, star, number):
     """The place of a row of the ring."""
     return load(base, star + RING) + (number & (load(base, star + ROOM) - 1)) * _row_words(base, star)
 
@@ -217,7 +217,7 @@ def _grow(base, star):
     if ring == 0:
         return False
     for number in range(load(base, star + ROWS_LEFT), load(base, star + ROWS_COME)):
-        copy(base, _row_of(base, star, number), ring + (number & (2 * room - 1)) * words, words)
+        copy(base, row_of(base, star, number), ring + (number & (2 * room - 1)) * words, words)
     give(base, load(base, star + RING), room * words)
     store(base, star + RING, ring)
     store(base, star + ROOM, 2 * room)
@@ -259,7 +259,7 @@ def _leave(base, window, star, first_in):
     """Let all leave that was before a time."""
     while load(base, star + ROWS_LEFT) < load(base, star + ROWS_ENTERED):
         number = load(base, star + ROWS_LEFT)
-        row = _row_of(base, star, number)
+        row = row_of(base, star, number)
         if load(base, row + ROW_TIME) >= first_in:
             break
         store(base, star + ROWS_LEFT, number + 1)
@@ -300,7 +300,7 @@ def _row_about(base, star, subject, mixed):
     slot = seek(base, finder, mark, 0)
     while slot != 0:
         number = number_of(load(base, slot))
-        if load(base, _row_of(base, star, number)) == load(base, subject):
+        if load(base, row_of(base, star, number)) == load(base, subject):
             return number
         slot = seek(base, finder, mark, slot)
     return -1
@@ -330,7 +330,7 @@ def _enter_rows(base, window, star, first_in, last_in):
     """Let whole elements enter."""
     while load(base, star + ROWS_ENTERED) < load(base, star + ROWS_COME):
         number = load(base, star + ROWS_ENTERED)
-        row = _row_of(base, star, number)
+        row = row_of(base, star, number)
         time = load(base, row + ROW_TIME)
         if time > last_in:
             break
@@ -421,7 +421,7 @@ def _renew_apart(base, window, star, triple, mixed):
     slot = seek(base, finder, mark, 0)
     while slot != 0:
         number = number_of(load(base, slot))
-        row = _row_of(base, star, number)
+        row = row_of(base, star, number)
         if load(base, row) == load(base, triple) and load(base, row + OBJECTS + pattern) == load(base, triple + 2):
             flags = load(base, row + ROW_FLAGS)
             store(base, row + ROW_FLAGS, flags | 1 << (_RENEWED + pattern))
@@ -460,7 +460,7 @@ def _put_triple(base, window, triple, row, weight):
 @kernel
 def _take_apart(base, window, star, number):
     """Take back the solution of a whole element, and let its triples be in the window like others."""
-    row, patterns = _row_of(base, star, number), load(base, star + PATTERNS)
+    row, patterns = row_of(base, star, number), load(base, star + PATTERNS)
     store(base, row + ROW_FLAGS, APART)
     remove_mark(base, load(base, star + WHOLE_FINDER), mark_of(hash_of(base, row, 1), number))
     if not _note_triples(base, star, row, patterns) or not _put_solution(base, window, star, row, -1):
@@ -479,7 +479,7 @@ def _give_up(base, window, star):
     """From now on no element is whole; those that are, are taken apart."""
     store(base, star + GIVEN_UP, 1)
     for number in range(load(base, star + ROWS_LEFT), load(base, star + ROWS_ENTERED)):
-        row = _row_of(base, star, number)
+        row = row_of(base, star, number)
         if load(base, row + ROW_FLAGS) & APART == 0:
             if not _take_apart(base, window, star, number):
                 return False

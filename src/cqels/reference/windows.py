@@ -47,7 +47,7 @@ def content(window: Window, arrivals: Sequence[Arrival], moment: Moment) -> list
             return _triples(arrivals)
         case Range(width=width, slide=None, time=predicate):
             now = moment.now
-            return _triples(each for each in _timed(arrivals, predicate) if now - width <= each.time <= now)
+            return _triples(each for each in timed(arrivals, predicate) if now - width <= each.time <= now)
         case Range(width=width, slide=slide, time=predicate):
             assert slide is not None
             closed = moment.closed[slide]
@@ -56,7 +56,7 @@ def content(window: Window, arrivals: Sequence[Arrival], moment: Moment) -> list
             # with `@<predicate>` an element may come after the window that its time belongs to has closed
             there = [each for each in arrivals if each.number < closed.number]
             start, end = closed.time - width, closed.time
-            return _triples(each for each in _timed(there, predicate) if start < each.time <= end)
+            return _triples(each for each in timed(there, predicate) if start < each.time <= end)
         case Count(size=_, unit="solutions"):
             return _triples(arrivals)  # which solutions are kept is decided when they are known
         case Count(size=size, unit="triples"):
@@ -69,7 +69,7 @@ def _triples(arrivals: Iterable[Arrival]) -> list[tuple[Triple, Stamp]]:
     return [(triple, (each.time, each.number)) for each in arrivals for triple in each.triples]
 
 
-def _timed(arrivals: Sequence[Arrival], predicate: NamedNode | None) -> list[Arrival]:
+def timed(arrivals: Sequence[Arrival], predicate: NamedNode | None) -> list[Arrival]:
     """With `@<predicate>` an element's time is the object of that predicate; one without it is in no such window."""
     if predicate is None:
         return list(arrivals)
