@@ -93,6 +93,44 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
     assert [each.place for each in rejected] == [f"{data}/a2.nt:{SIZE // 2 + 1}"]
 
 
+@pytest.mark.parametrize("declared", [["<http://ex.org/a>={}/*.nt"], ["<http://ex.org/a>={}/1.nt"] * 2])
+def test_one_stream_from_several_files_is_merged_by_time(
+    spark: SparkSession, data: Path, tmp_path: Path, declared: list[str]
+) -> None:
+    """Files that overlap, in one declaration or in two; also where one run ends in the middle and another goes on."""
+    lines = (data / "a1.nt").read_text().splitlines(keepends=True)
+    folders = [tmp_path / name for name in "ab"]
+    for place, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "1.nt").write_text("".join(lines[place::4]))
+        (folder / "2.nt").write_text("".join(lines[place + 2 :: 4]))
+        (folder / "3.nt").write_text("no element\n")
+    files = [each.format(folder) for folder, each in zip(folders, declared, strict=False)]
+    queries = {"count": COUNT, "all": PREFIX + "SELECT ?s ?v WHERE { STREAM :a [RANGE 30ms] { ?s :p ?v } }"}
+
+    def app() -> App:
+        made = App(spark, checkpoint=tmp_path / "c", batch_bytes=4_000)
+        for each in files:
+            made.files(each)
+        for name, text in queries.items():
+            made.add(text, name=name)
+        return made
+
+    memory, rejected = Memory(), list[Rejected]()
+    first = app().run(memory, rejects=Rejects(rejected.append))
+    while not memory.results("all"):
+        assert not first.wait(0.1)
+    first.stop()
+    assert app().run(memory, rejects=Rejects(rejected.append)).wait(600)
+    expected = list(
+        replay([prepare(text, name=name) for name, text in queries.items()], map(parse_declaration, files), Store())
+    )
+    for name in queries:
+        assert memory.results(name) == [result for query, result in expected if query.name == name]
+    assert len(memory.results("all")) >= SIZE // 4
+    assert {each.reason.partition(" ")[0] for each in rejected} <= {"expected"}
+
+
 def test_a_checkpoint_goes_on(spark: SparkSession, data: Path, tmp_path: Path) -> None:
     """Stopped after some batches and started again, with one more query: nothing twice, nothing lost.
 
@@ -167,8 +205,8 @@ def test_what_cannot_run_is_refused(spark: SparkSession, data: Path) -> None:
         app.add("SELECT * WHERE { STREAM <http://ex.org/none> [NOW] { ?s ?p ?o } }")
     with pytest.raises(CqelsError, match="there is a query count already"):
         app.add(COUNT, name="count")
-    with pytest.raises(CqelsError, match="there is a stream"):
-        app.files(streams(data)[0])
+    with pytest.raises(CqelsError, match="is declared twice, with another lateness"):
+        app.files(streams(data)[0] + "?lateness=2s")
     with pytest.raises(CqelsError, match="has no query"):
         made(spark, data, {}).run()
 

@@ -9,6 +9,8 @@ import pickle
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import merge
+from itertools import accumulate
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -30,6 +32,7 @@ from pyspark.sql import SparkSession
 from cqels.spark import ahead
 from cqels.spark.blocks import unpack
 from cqels.spark.files import LEAST_AHEAD, FileReader, file_rows, prepared
+from cqels.spark.rows import files_at
 from cqels.spark.wanted import ANYTHING, Wanted
 
 ALL = Wanted(frozenset([ANYTHING]))
@@ -104,7 +107,7 @@ class Run:
         **options: Any,
     ) -> Rows:
         declared = tuple((number, each, (ALL,) * instances) for number, each in enumerate(streams))
-        rows = file_rows(self._spark, declared, folder=self._folder / "files", **options)
+        rows = file_rows(self._spark, prepared(declared, self._folder / "files", tasks=2, **options))
 
         def keep(frame: Any, number: int) -> None:
             found = frame.collect()
@@ -126,20 +129,33 @@ def run(spark: SparkSession, tmp_path: Path) -> Run:
 
 
 def found(rows: Rows, stream: int = 0, instance: int = 0) -> Read:
-    """The elements of a stream's blocks in their order, and what was rejected."""
+    """The elements of a stream's blocks, its files merged by time, and what was rejected."""
     mine = sorted(
         (row for row in rows if row.stream == stream and row.instance == instance),
         key=lambda row: (row.position, row.number),
     )
     terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
-    elements = []
+    files: dict[int, Elements] = {}
     for row in mine:
         if row.kind == "block":
-            assert row.place == ""
+            first, last = files_at(row.place)
             for at, number, triples in unpack(bytes(row.block), terms.dictionary).rows():
                 assert number == stream
-                elements.append((at, [tuple(str(terms.decode(word)) for word in each) for each in triples]))
-    return elements, [(row.place, row.reason) for row in mine if row.kind == "rejected"]
+                element = at, [tuple(str(terms.decode(word)) for word in each) for each in triples]
+                files.setdefault(first, []).append(element)
+            if last > first:  # and what comes of the last one comes behind these
+                files.setdefault(last, files[first])
+    return in_time([*{id(each): each for _, each in sorted(files.items())}.values()]), sorted(
+        (row.place, row.reason) for row in mine if row.kind == "rejected"
+    )
+
+
+def in_time(files: list[Elements]) -> Elements:
+    keyed = [
+        [(key, element) for element, key in zip(each, accumulate((at for at, _ in each), max), strict=True)]
+        for each in files
+    ]
+    return [element for _, element in merge(*keyed, key=lambda pair: pair[0])]
 
 
 def ends(rows: Rows) -> list[tuple[int, int]]:
@@ -150,7 +166,7 @@ def embedded(declaration: StreamDeclaration) -> Read:
     rejected: list[Rejected] = []
     elements = list(read_stream(declaration, rejected.append))
     made = [(each.time, [tuple(map(str, triple)) for triple in each.triples]) for each in elements]
-    return made, [(each.place, each.reason) for each in rejected]
+    return made, sorted((each.place, each.reason) for each in rejected)
 
 
 # ---------------------------------------------------------------- formats
@@ -421,13 +437,13 @@ def test_following_goes_on_while_a_query_runs(run: Run, tmp_path: Path) -> None:
         run(declare(OBS, folder), follow=True, available=False, seen=arrive)
 
 
-def test_what_is_not_there_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     for follow in (False, True):
         with pytest.raises(DataError, match="no file at"):
-            file_rows(spark, [(0, declare(OBS, tmp_path / "none.nt"), (ALL,))], folder=None, follow=follow)
+            prepared([(0, declare(OBS, tmp_path / "none.nt"), (ALL,))], None, follow=follow)
     (tmp_path / "plain.nt").write_text("<x:a> <x:p> <x:b> .\n")
     with pytest.raises(DataError, match="a triple without a timestamp"):
-        file_rows(spark, [(0, declare(OBS, tmp_path / "plain.nt"), (ALL,))], folder=None)
+        prepared([(0, declare(OBS, tmp_path / "plain.nt"), (ALL,))], None)
 
 
 # ---------------------------------------------------------------- pace
@@ -506,8 +522,8 @@ def test_what_was_read_at_a_pace_goes_on_without_one(tmp_path: Path) -> None:
     assert offset == {"0": [2, 0]}
 
 
-def test_what_has_no_lines_with_times_has_no_pace(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_has_no_lines_with_times_has_no_pace(tmp_path: Path) -> None:
     path = tmp_path / "a.nt.gz"
     path.write_bytes(gzip.compress(lines(3).encode()))
     with pytest.raises(DataError, match="cannot be replayed at the pace"):
-        file_rows(spark, [(0, declare(OBS, path), (ALL,))], folder=None, speed=1.0)
+        prepared([(0, declare(OBS, path), (ALL,))], None, speed=1.0)

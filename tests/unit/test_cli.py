@@ -225,7 +225,7 @@ NOT_HERE = {
     "kafka": (("--engine", "embedded", "--out", "kafka:a:1/t"), "results go to Kafka on Spark"),
     "until": (("--until", "tomorrow"), "--until: "),
     "no file": (("--stream", "<http://ex.org/b>=none.nt"), "none.nt"),
-    "stream twice": (("--stream", "<http://ex.org/obs>=obs.nt"), "there is a stream <http://ex.org/obs> already"),
+    "stream twice": (("--stream", "<http://ex.org/obs>=obs.nt?idle=1s"), "is declared twice, with another idle"),
 }
 
 
@@ -287,3 +287,33 @@ def test_files_of_the_same_name_have_different_results(run: Run) -> None:
     Path("more/hot.rq").write_text(QUERY)
     _, out, _ = run(*HOT, "more/hot.rq")
     assert [each.split()[0] for each in out.splitlines()] == ["hot", "hot-2"]
+
+
+def test_one_stream_from_several_files_is_merged_by_time(run: Run) -> None:
+    """However it is declared: file by file, as a pattern, as a folder."""
+    Path("read.rq").write_text("SELECT ?s ?v WHERE { STREAM <http://ex.org/s> [RANGE 3s] { ?s <http://ex.org/v> ?v } }")
+    Path("lift.toml").write_text(
+        'subject = "http://ex.org/{id}"\n[time]\ncolumn = "t"\n[predicates]\n"http://ex.org/v" = "v"\n'
+    )
+    Path("parts").mkdir()
+    day = "2014-08-01T"
+    Path("parts/1.csv").write_text(f"id,t,v\na,{day}00:00:00,1\nb,{day}00:10:00,2\n")
+    Path("parts/2.csv").write_text(f"id,t,v\nc,{day}00:00:00,3\nd,{day}00:05:00,4\n")
+    Path("parts/3.csv").write_text("id,t,v\n")
+    files = [f"<http://ex.org/s>=parts/{name}?template=lift.toml" for name in ("1.csv", "2.csv", "3.csv", "*.csv", "")]
+    expected = "".join(
+        f'{day}{time}Z  <http://ex.org/{name}> "{value}"\n'
+        for name, time, value in (
+            ("a", "00:00:00", 1),
+            ("c", "00:00:00", 3),
+            ("d", "00:05:00", 4),
+            ("b", "00:10:00", 2),
+        )
+    )
+    for streams in (files[:3], files[3:4], files[4:]):
+        code, out, err = run("run", "read.rq", *(word for each in streams for word in ("--stream", each)))
+        assert (code, out) == (0, expected)
+        assert err == f"4 elements, 4 results, up to {day}00:10:00Z\n"
+    code, _, err = run("run", "read.rq", "--stream", files[0], "--stream", f"{files[1]}&lateness=2s")
+    assert code == 2
+    assert "stream <http://ex.org/s> is declared twice, with another lateness" in err

@@ -25,7 +25,7 @@ def as_bytes(declaration: StreamDeclaration) -> Read:
     rejected: list[Rejected] = []
     elements = [
         (time, tuple(tuple(map(terms.decode, triple)) for triple in triples))
-        for batch in batches(declaration, 0, Intake(terms), rejected.append)
+        for batch in batches(declaration, 0, Intake(terms), rejected.append, lambda waiting: None)
         for time, _, triples in batch.rows()
     ]
     return elements, list(map(str, rejected))

@@ -380,7 +380,7 @@ def test_globs_and_directories_are_read_in_order_and_lazily(read: Reading, tmp_p
     elements = read_stream(declare(S, tmp_path), read.rejected.append)
     next(elements)
     (tmp_path / "1.nt").write_text('<x:a> <x:p> "1" "7000" .\n')
-    assert shape(list(elements)) == [(7, 1), (2, 1)]
+    assert shape(list(elements)) == [(2, 1), (7, 1)]
 
 
 def test_merge_keeps_each_streams_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import accumulate
 from random import Random
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cqels.engine.batch import Batch
-from cqels.engine.merge import Merge, merged
+from cqels.engine.merge import Files, Merge, merged, merged_files
 
 Streams = list[list[int]]
 TIMES = st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=3)
@@ -83,6 +84,59 @@ def test_what_flows_is_what_is_due_after_all_was_added(
         for number, times in parts.items():
             added.add(number, batch(number, times))
         assert found == rows(added.due())
+
+
+FILES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=1, max_size=5).map(
+    lambda files: sorted(files, key=lambda times: times[0])
+)
+
+
+@given(FILES, st.integers(1, 3))
+def test_files_are_merged_and_opened_when_their_first_time_has_come(files: Streams, size: int) -> None:
+    opened: list[int] = []
+    found: list[tuple[int, int, int]] = []
+
+    def read(number: int) -> Iterator[Batch]:
+        opened.append(number)
+        times = files[number]
+        yield from (batch(number, times[at : at + size], at) for at in range(0, len(times), size))
+
+    for each in merged_files([times[0] for times in files], read, lambda waiting: None):
+        found += rows(each)
+        following = len(opened)
+        if following < len(files):  # what is not opened is not before anything that has gone
+            assert max(time for time, _, _ in found) <= files[following][0]
+    assert found == expected(files)
+    assert opened == list(range(len(files)))
+
+
+@given(FILES, st.integers(1, 3), st.integers())
+def test_files_read_one_after_the_other_are_merged_the_same(files: Streams, size: int, seed: int) -> None:
+    """As on Spark: also where neighbours that do not overlap share blocks, and from snapshot to snapshot."""
+    random = Random(seed)
+    firsts = [times[0] for times in files]
+    merge = Files(firsts)
+    found = []
+    at = 0
+    while at < len(files):
+        last = at
+        while last + 1 < len(files) and max(files[last]) <= firsts[last + 1] and random.random() < 0.5:
+            last += 1
+        for number in range(at, last + 1):
+            times = files[number]
+            pieces = [(start, times[start : start + size]) for start in range(0, len(times), size)]
+            for start, piece in pieces:
+                merge.go_on(at if start == 0 else number, number, batch(number, piece, start))
+                found += rows(merge.due())
+                if random.random() < 0.5:
+                    state, waiting = json.loads(json.dumps(merge.state())), merge.waiting()
+                    merge = Files(firsts)
+                    merge.restore(state, waiting)
+        at = last + 1
+    merge.end_before(len(files))
+    found += rows(merge.due())
+    assert found == expected(files)
+    assert not len(merge.waiting())
 
 
 def test_a_stream_that_is_not_awaited_holds_nothing_back() -> None:

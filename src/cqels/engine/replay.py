@@ -8,12 +8,12 @@ from itertools import chain
 from cqels.engine.batch import Batch
 from cqels.engine.engine import Engine
 from cqels.engine.intake import Intake
-from cqels.engine.merge import merged
+from cqels.engine.merge import Hold, merged, merged_files
 from cqels.engine.reading import file_batches
 from cqels.engine.standing import StandingQuery
-from cqels.io import InTime, Rejected, Rejects, Result, StreamDeclaration, StreamSettings, Tally
+from cqels.io import InTime, Rejected, Rejects, Result, StreamDeclaration, Tally, settings_of
 from cqels.io.files import files_of
-from cqels.io.read import check_files
+from cqels.io.read import check_files, in_time
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 
@@ -42,8 +42,8 @@ def replay(
     tally = tally or Tally()
     rejects = Rejects(tally, reject, strict)
     with Engine(store=store, start=start, reject=rejects.late) as engine:
-        for each in declared:
-            engine.declare(StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival"))
+        for settings in settings_of(declared).values():
+            engine.declare(settings)
         running: list[tuple[Query, StandingQuery]] = []
         for query in queries:
             running.append((query, engine.register(query, memory=memory, time=time, declare=False)))
@@ -58,7 +58,8 @@ def replay(
                 tally.results += 1
                 yield running[number][0], result
 
-        sources = [batches(each, number, engine.intake, rejects.malformed) for number, each in enumerate(declared)]
+        numbers = {iri: number for number, iri in enumerate(engine.streams)}
+        sources = [batches(each, numbers[each.iri], engine.intake, rejects.malformed, engine.hold) for each in declared]
         for batch in merged(sources, engine.hold):
             tally.elements += len(batch)
             tally.time = int(batch.times[-1])
@@ -78,10 +79,18 @@ def replay(
 
 
 def batches(
-    declaration: StreamDeclaration, stream: int, intake: Intake, reject: Callable[[Rejected], None]
+    declaration: StreamDeclaration, stream: int, intake: Intake, reject: Callable[[Rejected], None], hold: Hold
 ) -> Iterator[Batch]:
-    """The elements of a stream as batches."""
+    """The elements of a declaration as batches, its files merged by time. `hold` is told what waits here."""
     files = files_of(declaration.path)
     template = check_files(declaration, files)
-    for path in files:
-        yield from filter(len, file_batches(declaration, path, template, stream, intake, reject))
+    begun = in_time(declaration, files, template)
+
+    def opened(number: int) -> Iterator[Batch]:
+        path = begun[number].path
+        return filter(len, file_batches(declaration, path, template, stream, intake, reject))
+
+    if len(begun) == 1:
+        yield from opened(0)
+    else:
+        yield from merged_files([each.first for each in begun], opened, hold)

@@ -1,6 +1,6 @@
 """Streams, static files and results as bytes: what comes into the engine from files and what it writes."""
 
-from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration
+from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration, settings_of
 from cqels.io.element import Element, Rejected
 from cqels.io.load import read_graph
 from cqels.io.order import InTime
@@ -26,5 +26,6 @@ __all__ = [
     "parse_declaration",
     "read_graph",
     "read_stream",
+    "settings_of",
     "writer_for",
 ]

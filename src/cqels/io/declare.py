@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -84,6 +84,27 @@ class StreamSettings:
     lateness: int = 0
     idle: int = 0
     arrival: bool = False
+
+
+def settings_of(declarations: Iterable[StreamDeclaration]) -> dict[str, StreamSettings]:
+    """The declared streams by their IRIs, in the order in which each is first declared.
+
+    A stream may have several sources, each declared by itself; what orders its elements is declared the same each time.
+    """
+    streams: dict[str, StreamSettings] = {}
+    for each in declarations:
+        settings = StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival")
+        check_same(streams.setdefault(each.iri, settings), settings)
+    return streams
+
+
+def check_same(before: StreamSettings, now: StreamSettings) -> None:
+    """Refuse a stream that is declared again in another way."""
+    for name in ("lateness", "idle", "arrival"):
+        if getattr(before, name) != getattr(now, name):
+            word = "clock" if name == "arrival" else name
+            hint = f"all sources of a stream have the same {word}: give it with each of them, or with none"
+            raise CqelsError(f"stream <{now.iri}> is declared twice, with another {word}", hint=hint)
 
 
 def _element(text: str) -> ElementKind:

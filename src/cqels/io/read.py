@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +15,50 @@ from cqels.io.files import extension_of, files_of
 from cqels.io.gather import Reject
 from cqels.io.ntriples import read_lines
 from cqels.model.errors import DataError, Source
+from cqels.model.time import EARLIEST
 
 if TYPE_CHECKING:
     from cqels.io.lifting import Template
 
 
 def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], None]) -> Iterator[Element]:
-    """The elements of a stream, in the order of its files, read as they are asked for.
+    """The elements of a stream, its files merged by time, read as they are asked for.
 
     What cannot become an element goes to `reject`, and reading goes on unless that raises. A declaration that can give
     no element is refused here, before anything is read.
     """
     files = files_of(declaration.path)
     template = check_files(declaration, files)
-    return (element for path in files for element in read_file(declaration, path, template, reject))
+    begun = in_time(declaration, files, template)
+
+    def opened(number: int) -> Iterator[Element]:
+        return read_file(declaration, begun[number].path, template, reject)
+
+    return _merged([each.first for each in begun], opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A file, and the time of its first element: EARLIEST if it is the only one of its stream and nobody has asked."""
+
+    path: Path
+    first: int
+
+
+def in_time(declaration: StreamDeclaration, files: Sequence[Path], template: Template | None) -> list[Begun]:
+    """Files in the order of the times of their first elements, those of the same time in the order given.
+
+    A file without elements stays behind the one before it. So the parts of a stream, each of which begins when the one
+    before it has ended, are in order, and only the next one is to be read.
+    """
+    if len(files) < 2:
+        return [Begun(path, EARLIEST) for path in files]
+    found: list[Begun] = []
+    for path in files:
+        first = next(read_file(declaration, path, template, lambda rejected: None), None)
+        before = found[-1].first if found else EARLIEST
+        found.append(Begun(path, before if first is None else first.time))
+    return sorted(found, key=lambda each: each.first)
 
 
 def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Template | None:
@@ -63,18 +94,24 @@ def read_file(
 def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
     """Merge by time; at equal times the earlier stream goes first. Each stream keeps its own order, sorted or not."""
     sources = list(streams)
-    heads: list[tuple[int, int, Element]] = []
-    for number, source in enumerate(sources):
-        first = next(source, None)
-        if first is not None:
-            heads.append((first.time, number, first))
+    return _merged([EARLIEST] * len(sources), sources.__getitem__)
+
+
+def _merged(firsts: Sequence[int], opened: Callable[[int], Iterator[Element]]) -> Iterator[Element]:
+    """Merge by time what begins at these times and is opened only then."""
+    sources: dict[int, Iterator[Element]] = {}
+    heads: list[tuple[int, int, Element | None]] = [(first, number, None) for number, first in enumerate(firsts)]
     heapq.heapify(heads)
     while heads:
         _, number, element = heads[0]
-        yield element
+        if element is None:
+            sources[number] = opened(number)
+        else:
+            yield element
         following = next(sources[number], None)
         if following is None:
             heapq.heappop(heads)
+            del sources[number]
         else:
             heapq.heapreplace(heads, (following.time, number, following))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from cqels.io import Rejected, Rejects, Result, StreamDeclaration, Tally, merge, read_stream
+from cqels.io import Rejected, Rejects, Result, StreamDeclaration, Tally, merge, read_stream, settings_of
 from cqels.plan.algebra import Query
-from cqels.reference.clock import StreamSettings
 from cqels.reference.engine import Reference
 from cqels.store.dataset import Store
 
@@ -30,8 +29,7 @@ def replay(
     declared = tuple(declarations)
     tally = tally or Tally()
     rejects = Rejects(tally, reject, strict)
-    settings = [StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival") for each in declared]
-    engine = Reference(store, settings, start=start, reject=rejects.late)
+    engine = Reference(store, settings_of(declared).values(), start=start, reject=rejects.late)
     running = [(query, engine.register(query)) for query in queries]
 
     def taken() -> Iterator[tuple[Query, Result]]:

@@ -10,7 +10,7 @@ from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
 from cqels.engine.merge import merged
 from cqels.engine.replay import batches
-from cqels.io import Rejected, StreamDeclaration, StreamSettings, Tally
+from cqels.io import Rejected, StreamDeclaration, Tally, settings_of
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query
 from cqels.reference.replay import replay as judged
@@ -89,8 +89,8 @@ def embedded(
     elements = triples = count = state = 0
     away = 0.0
     with Engine(store=data.store(), reject=rejected.append) as engine:
-        for each in declarations:
-            engine.declare(StreamSettings(each.iri, each.lateness, each.idle))
+        for each in settings_of(declarations).values():
+            engine.declare(each)
         standing = [engine.register(query, declare=False) for query in queries]
 
         def taken() -> None:
@@ -104,7 +104,10 @@ def embedded(
                     away += clock() - left
 
         began = clock()
-        sources = [batches(each, number, engine.intake, rejected.append) for number, each in enumerate(declarations)]
+        numbers = {iri: number for number, iri in enumerate(engine.streams)}
+        sources = [
+            batches(each, numbers[each.iri], engine.intake, rejected.append, engine.hold) for each in declarations
+        ]
         for batch in merged(sources, engine.hold):
             engine.push_batch(batch)
             elements += len(batch)

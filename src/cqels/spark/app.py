@@ -21,7 +21,8 @@ from cqels.engine.budgets import Budget
 from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
 from cqels.engine.running import fingerprint
-from cqels.io import StreamDeclaration, StreamSettings, parse_declaration
+from cqels.io import StreamDeclaration, StreamSettings, parse_declaration, settings_of
+from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -48,10 +49,10 @@ LARGEST_CARRIED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
-    """A stream and where its elements come from: the rows of a DataFrame and how they are lifted, or files."""
+class _Source:
+    """Where elements of a stream come from: the rows of a DataFrame and how they are lifted, or files."""
 
-    settings: StreamSettings
+    iri: str
     rows: DataFrame | None = None
     lift: Lift | None = None
     files: StreamDeclaration | None = None
@@ -115,7 +116,10 @@ class App:
         self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
         self._store = store or Store()
         self._placement, self._changing = checked(placement), changing
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, StreamSettings] = {}
+        self._sources: list[_Source] = []
+        self._firsts: dict[int, tuple[int, ...]] = {}
+        """Of the sources that end and have several files, when these are listed: the times of their first elements."""
         self._queries: dict[str, Query] = {}
         self._budgets: dict[str, Budget] = {}
         self._spread: dict[str, _Spread] = {}
@@ -133,26 +137,32 @@ class App:
         return tuple(self._queries.values())
 
     def stream(self, iri: str, rows: DataFrame, *, lift: Lift, lateness: int | str = 0, idle: int | str = 0) -> None:
-        """Declare a stream: the rows of a source (`cqels.spark.lift` says which columns), and how they are lifted."""
+        """Declare a stream: the rows of a source (`cqels.spark.lift` says which columns), and how they are lifted.
+
+        A stream that is declared again has one more source.
+        """
         try:
             settings = StreamSettings(NamedNode(iri).value, _duration(lateness), _duration(idle))
         except ValueError as error:
             raise CqelsError(f"stream <{iri}> cannot be declared: {error}") from None
-        self._declare(_Stream(settings, rows, lift))
+        self._declare(settings, _Source(settings.iri, rows, lift))
 
     def files(self, declaration: str | StreamDeclaration) -> None:
-        """Declare a stream of files, as on the command line: `<iri>=path?lateness=2s&…`."""
-        each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
-        settings = StreamSettings(each.iri, each.lateness, each.idle, each.clock == "arrival")
-        self._declare(_Stream(settings, files=each))
+        """Declare a stream of files, as on the command line: `<iri>=path?lateness=2s&…`.
 
-    def _declare(self, stream: _Stream) -> None:
-        iri = stream.settings.iri
-        if iri in self._streams:
-            raise CqelsError(f"there is a stream <{iri}> already")
-        self._streams[iri] = stream
-        if "_checking" in vars(self):
-            self._checking.declare(stream.settings)
+        A stream that is declared again has more files: all are merged by time.
+        """
+        each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
+        self._declare(settings_of([each])[each.iri], _Source(each.iri, files=each))
+
+    def _declare(self, settings: StreamSettings, source: _Source) -> None:
+        if settings.iri in self._streams:
+            check_same(self._streams[settings.iri], settings)
+        else:
+            self._streams[settings.iri] = settings
+            if "_checking" in vars(self):
+                self._checking.declare(settings)
+        self._sources.append(source)
 
     def load(self, path: str | os.PathLike[str], graph: str | None = None) -> int:
         """Add the triples of a file to the dataset: how many the file has."""
@@ -311,7 +321,7 @@ class App:
             sinks,
             rejects,
             metrics,
-            ends=not self._follow and all(each.files is not None for each in self._streams.values()),
+            ends=not self._follow and all(each.files is not None for each in self._sources),
             paced=self._speed is not None,
             strict=self._strict,
             temporary=self._checkpoint is None,
@@ -337,8 +347,8 @@ class App:
             start=self._start,
             data=data,
             streams=[
-                {**asdict(each.settings), "ends": number in bounded}
-                for number, each in enumerate(self._streams.values())
+                {**asdict(each), "ends": [number in bounded for number in self._sources_of(each.iri)]}
+                for each in self._streams.values()
             ],
             queries=self._prints(),
             spread=self._counts(),
@@ -458,10 +468,13 @@ class App:
         return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
     def _bounded(self) -> frozenset[int]:
-        """The streams that end, and are waited for."""
+        """The sources that end, and are waited for."""
         return frozenset(
-            number for number, each in enumerate(self._streams.values()) if each.files is not None and not self._follow
+            number for number, each in enumerate(self._sources) if each.files is not None and not self._follow
         )
+
+    def _sources_of(self, stream: str) -> list[int]:
+        return [number for number, each in enumerate(self._sources) if each.iri == stream]
 
     def _keys(self, instances: int) -> list[int]:
         return keys(instances, self._partitions())
@@ -515,8 +528,10 @@ class App:
     @property
     def _holds_back(self) -> bool:
         """Elements may wait for others, and so for queries that come after them."""
-        settings = [each.settings for each in self._streams.values()]
-        return len(self._bounded()) > 1 or any(each.lateness or each.idle for each in settings)
+        if len(self._bounded()) > 1 or any(each.lateness or each.idle for each in self._streams.values()):
+            return True
+        files = [each.files for each in self._sources if each.files is not None and not self._follow]
+        return any(not Path(each.path).is_file() for each in files)
 
     def program(
         self,
@@ -530,11 +545,13 @@ class App:
         made = Program.of(
             name,
             queries,
-            [each.settings for each in self._streams.values()],
+            self._streams.values(),
+            sources=tuple([*self._streams].index(each.iri) for each in self._sources),
             again=again,
             budgets={query.name: self._budgets[query.name] for query in queries if query.name in self._budgets},
             parts=frozenset(query.name or "" for query in queries if query.name not in self._queries),
             bounded=self._bounded(),
+            firsts=self._firsts,
             dataset=dataset,
             start=self._start,
             until=self._until,
@@ -545,24 +562,26 @@ class App:
     def _rows(self, wants: Mapping[str, tuple[Wanted | None, ...]], folder: Path | None) -> list[DataFrame]:
         rows = []
         files = []
-        for number, (iri, each) in enumerate(self._streams.items()):
+        for number, each in enumerate(self._sources):
+            wanted = wants[each.iri]
             if each.files is not None:
-                files.append((number, each.files, wants[iri]))
+                files.append((number, each.files, wanted))
             elif each.rows is not None and each.lift is not None:
-                rows.append(Lifting(iri, number, each.lift, wants[iri], self._strict).apply(each.rows))
+                rows.append(Lifting(each.iri, number, each.lift, wanted, self._strict).apply(each.rows))
         if files:
-            from cqels.spark.files import BATCH_BYTES, file_rows
+            from cqels.spark.files import BATCH_BYTES, file_rows, prepared
 
-            made = file_rows(
-                self._spark,
+            settings = prepared(
                 tuple(files),
-                folder=folder,
+                folder,
                 batch_bytes=self._batch_bytes or BATCH_BYTES,
+                tasks=self._spark.sparkContext.defaultParallelism,
                 follow=self._follow,
                 speed=self._speed,
                 strict=self._strict,
             )
-            rows.append(made)
+            self._firsts = settings.firsts()
+            rows.append(file_rows(self._spark, settings))
         return rows
 
     def _carried(self, carried: Carried) -> Carried:
@@ -592,8 +611,8 @@ class App:
     def _checking(self) -> Engine:
         """An engine that refuses what engines cannot run."""
         engine = Engine()
-        for stream in self._streams.values():
-            engine.declare(stream.settings)
+        for settings in self._streams.values():
+            engine.declare(settings)
         for query in self.queries:
             engine.register(query, declare=False)
         return engine

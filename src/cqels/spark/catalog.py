@@ -17,8 +17,9 @@ from typing import TypeAlias
 from cqels.engine.reading import has_timed_lines
 from cqels.io import StreamDeclaration
 from cqels.io.files import files_of, is_compressed
-from cqels.io.read import check_file
+from cqels.io.read import Begun, check_file, check_files, in_time
 from cqels.model.errors import CqelsError, DataError, Source
+from cqels.model.time import EARLIEST
 
 BYTE_BITS = 40
 """Of a position as one number, for the byte: the rest is for the number of the file."""
@@ -39,6 +40,8 @@ class Listed:
     size: int
     modified: int
     lines: bool
+    first: int = EARLIEST
+    """The time of its first element, where the files of a stream that ends are several."""
 
     def check(self) -> None:
         """Refuse a file that is not what it was."""
@@ -65,6 +68,10 @@ class Stretch:
     end: int
 
     @property
+    def is_whole(self) -> bool:
+        return (self.start, self.end) == (0, self.file.size)
+
+    @property
     def position(self) -> int:
         """Its place in the stream, as one number."""
         return self.number << BYTE_BITS | self.start
@@ -87,10 +94,19 @@ class Catalog:
         return self._path.exists()
 
     def make(self, *, follow: bool) -> None:
-        """List the files that are there now, those of each stream in the order of their names."""
+        """List the files that are there now, those of each stream in the order of their first times.
+
+        Where more may come, in the order of their names.
+        """
         for number, declaration in self._streams.items():
-            for path in files_there(declaration, may_be_none=follow):
-                self.files[number].append(_listed(declaration, path))
+            paths = list(files_there(declaration, may_be_none=follow))
+            for path in paths:
+                check_listable(declaration, path)
+            if follow:
+                begun = [Begun(path, EARLIEST) for path in paths]
+            else:
+                begun = in_time(declaration, paths, check_files(declaration, paths))
+            self.files[number] += (_listed(declaration, each.path, each.first) for each in begun)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = [self._head(), *(_line(number, each) for number, files in self.files.items() for each in files)]
         fresh = self._path.with_suffix(".new")
@@ -110,6 +126,7 @@ class Catalog:
                 if str(path) in known:
                     known[str(path)].check()
                 else:
+                    check_listable(declaration, path)
                     new.append(_listed(declaration, path))
             fresh += ((number, each) for each in sorted(new, key=lambda each: (each.modified, each.path)))
         if not fresh:
@@ -182,12 +199,16 @@ def files_there(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterabl
     return files_of(declaration.path)
 
 
-def _listed(declaration: StreamDeclaration, path: Path) -> Listed:
+def check_listable(declaration: StreamDeclaration, path: Path) -> None:
+    """Refuse a file that no stream on Spark can have."""
     if not path.is_file():
         raise DataError("a stream on Spark is read from files", source=Source("", str(path)))
     check_file(declaration, path)
-    found = path.stat()
-    if found.st_size >= 1 << BYTE_BITS:
+    if path.stat().st_size >= 1 << BYTE_BITS:
         raise DataError("a file is larger than a terabyte", source=Source("", str(path)), hint="cut it")
+
+
+def _listed(declaration: StreamDeclaration, path: Path, first: int = EARLIEST) -> Listed:
+    found = path.stat()
     lines = not is_compressed(path) and has_timed_lines(declaration, path)
-    return Listed(str(path), found.st_size, found.st_mtime_ns, lines)
+    return Listed(str(path), found.st_size, found.st_mtime_ns, lines, first)

@@ -33,11 +33,12 @@ from cqels.io import Rejected, StreamDeclaration
 from cqels.io.files import reading
 from cqels.io.lifting import Template, read_template
 from cqels.model.errors import CqelsError, DataError, Source
+from cqels.model.time import EARLIEST
 from cqels.spark import ahead
 from cqels.spark.catalog import Catalog, Place, Stretch
 from cqels.spark.pace import Pace, Times, seek_line
 from cqels.spark.packing import Packer, Row, new_terms, table
-from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS
+from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS, place_of
 from cqels.spark.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -73,41 +74,15 @@ Offset: TypeAlias = dict[str, list[int]]
 """The place in each stream, as Spark keeps it."""
 
 
-def file_rows(
-    spark: SparkSession,
-    streams: Iterable[FileStream],
-    *,
-    folder: Path | None,
-    batch_bytes: int = BATCH_BYTES,
-    follow: bool = False,
-    speed: float | None = None,
-    strict: bool = False,
-) -> DataFrame:
-    """The streams' files as arriving rows: a streaming DataFrame.
-
-    The list of files is kept in `folder`, a part of the application's checkpoint.  With `follow`, files that come later
-    are read too, and no stream ends.  With `speed`, elements are delivered at the pace of their times, so many times as
-    fast.  With `strict` the first malformed line or record ends the run.
-    """
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="cqels-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    settings = prepared(
-        streams,
-        folder,
-        batch_bytes=batch_bytes,
-        tasks=spark.sparkContext.defaultParallelism,
-        follow=follow,
-        speed=speed,
-        strict=strict,
-    )
+def file_rows(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The streams' files as arriving rows: a streaming DataFrame."""
     spark.dataSource.register(FileSource)
     return spark.readStream.format(_NAME).option("settings", settings.text()).load()
 
 
 def prepared(
     streams: Iterable[FileStream],
-    folder: Path,
+    folder: Path | None,
     *,
     batch_bytes: int = BATCH_BYTES,
     tasks: int = 1,
@@ -115,9 +90,17 @@ def prepared(
     speed: float | None = None,
     strict: bool = False,
 ) -> Settings:
-    """What the reader is told; the files are listed, unless they were in an earlier run."""
+    """What the reader is told; the files are listed, unless they were in an earlier run.
+
+    The list of files is kept in `folder`, a part of the application's checkpoint.  With `follow`, files that come later
+    are read too, and no stream ends.  With `speed`, elements are delivered at the pace of their times, so many times as
+    fast.  With `strict` the first malformed line or record ends the run.
+    """
     if batch_bytes < 1 or (speed is not None and speed <= 0):
         raise CqelsError("the bytes of a micro-batch and the speed are larger than 0")
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="cqels-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     complete = tuple((*each, _template(each[1])) for each in streams)
     settings = Settings(complete, str(folder), batch_bytes, tasks, follow, speed, strict)
     catalog = settings.catalog()
@@ -148,6 +131,13 @@ class Settings:
 
     def catalog(self) -> Catalog:
         return Catalog(Path(self.folder), {number: declaration for number, declaration, _, _ in self.streams})
+
+    def firsts(self) -> dict[int, tuple[int, ...]]:
+        """The first times of the files of streams that end and have several."""
+        if self.follow:
+            return {}
+        listed = self.catalog().files
+        return {number: tuple(each.first for each in files) for number, files in listed.items() if len(files) > 1}
 
     def pace(self) -> Pace | None:
         if self.speed is None:
@@ -391,13 +381,18 @@ class _Worker:
         self._counted: dict[str, tuple[int, int]] = {}
 
     def read(self, stretches: list[Stretch], numbers: Iterator[int]) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of stretches that follow each other. Small files share a block."""
+        """The rows of stretches that follow each other. Small files share a block, if each begins where another ends.
+
+        The place of a block is the files that it has elements of (`cqels.spark.rows`).
+        """
         parts: list[Batch] = []
-        size, position = 0, 0
+        size, latest = 0, EARLIEST
+        first = last = stretches[0]
         rejected: list[Row] = []
 
         def rows() -> Iterator[pyarrow.RecordBatch]:
-            blocks = self.packer.blocks(Batch.concatenate(parts), "", position, next(numbers))
+            place = place_of(first.number, last.number)
+            blocks = self.packer.blocks(Batch.concatenate(parts), place, first.position, next(numbers))
             if made := [*blocks, *rejected]:
                 yield table(made)
             parts.clear()
@@ -411,10 +406,18 @@ class _Worker:
                 rejected.append(self.packer.rejected(told, at, next(numbers)))
 
             for batch in self._batches(stretch, reject):
+                if not len(batch):
+                    continue
+                if parts and stretch.number > last.number:
+                    together = last.is_whole and stretch.is_whole and int(batch.times.min()) >= latest
+                    if not together:
+                        yield from rows()
                 if not parts:
-                    size, position = 0, stretch.position
+                    size, latest, first = 0, EARLIEST, stretch
+                last = stretch
                 parts.append(batch)
                 size += len(batch) + len(batch.triples) // 3
+                latest = max(latest, int(batch.times.max()))
                 if size >= BLOCK_SIZE or len(rejected) >= MOST_REJECTED:
                     yield from rows()
         yield from rows()

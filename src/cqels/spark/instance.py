@@ -6,7 +6,7 @@ import json
 import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
@@ -23,13 +23,14 @@ from cqels.engine.batch import Batch
 from cqels.engine.budgets import Budget, Stop
 from cqels.engine.columns import terms_of
 from cqels.engine.engine import Engine
-from cqels.engine.merge import Merge
+from cqels.engine.merge import Files, Merge
 from cqels.engine.running import fingerprint
 from cqels.engine.snapshot import Aside
 from cqels.engine.standing import StandingQuery
 from cqels.io import Rejected, StreamSettings
 from cqels.plan.algebra import Query
 from cqels.spark.blocks import unpack
+from cqels.spark.rows import files_at
 from cqels.store.dataset import Store
 from cqels.store.script import execute
 
@@ -100,7 +101,8 @@ class Program:
     """What an instance runs: queries in the order of their registration, over streams in the order of their numbers.
 
     A task of Spark gets it with every micro-batch, and needs most of it only when something is new: so the queries are
-    bytes.  `bounded` are the streams that end: they are waited for, and when all have ended time goes on until `until`.
+    bytes.  A stream has one source or several, merged by time.  `bounded` are the sources that end: they are waited
+    for, and when all have ended time goes on until `until`.
     """
 
     name: str
@@ -108,7 +110,11 @@ class Program:
     """The same for the same queries."""
     queries: Carried
     streams: tuple[StreamSettings, ...]
+    sources: tuple[int, ...] = ()
+    """The stream of each source; each stream has one if nothing is said."""
     bounded: frozenset[int] = frozenset()
+    firsts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of bounded sources of several files: the times of the files' first elements."""
     dataset: Dataset = field(default_factory=Dataset)
     start: int = 0
     until: int | None = None
@@ -151,7 +157,7 @@ class Origin:
 
 
 class Arrival(NamedTuple):
-    """A block of a stream and the sequence of the stream that it belongs to; or, with neither, the stream's end.
+    """A block of a source and the sequence of the source that it belongs to; or, with neither, the source's end.
 
     Or a command, which has no stream: `{"register": name, "plan": …}`, with a fingerprint if the query is the program's
     and the `memory` and `time` of its budget (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams
@@ -220,8 +226,12 @@ class Instance:
         self._engine = Engine(
             store=store, start=program.start, memory=memory, reject=self._late.append, stopped=self._stopped.append
         )
-        self._merge = Merge(len(program.streams), program.bounded)
-        self._engine.hold(lambda: [self._merge.waiting().triples])
+        self._sources = program.sources or tuple(range(len(program.streams)))
+        self._merge = Merge(len(self._sources), program.bounded)
+        self._files = {source: Files(firsts) for source, firsts in sorted(program.firsts.items())}
+        self._interleaving: dict[int, Merge] = {}
+        """The sequences of sources, while these are read."""
+        self._engine.hold(lambda: [each.waiting().triples for each in (*self._merges(), *self._interleaving.values())])
         self._finished = False
         self._sent: dict[str, int] = {}
         self._began: dict[str, int] = {}
@@ -288,11 +298,14 @@ class Instance:
         for each in arrivals:
             if each.block is None:
                 self._merge.end(each.stream)
+                if each.stream in self._files:
+                    blocks.setdefault(each.stream, {})
             else:
                 blocks.setdefault(each.stream, {}).setdefault(each.place, []).append(each.block)
         counts = np.zeros(len(self.program.streams), np.int64)
         reading = [query for query in self._engine.queries if query.stopped is None]
-        for due in self._merge.flow({stream: self._unpacked(places, report) for stream, places in blocks.items()}):
+        sources = {source: self._unpacked(source, places, report) for source, places in blocks.items()}
+        for due in self._merge.flow(sources):
             self._engine.push_batch(due)
             report.time = int(due.times[-1])
             counts += np.bincount(due.streams, minlength=len(counts))
@@ -300,18 +313,38 @@ class Instance:
             told = report.queries.setdefault(query.name, {"in": 0, "out": 0})
             told["in"] += int(sum(counts[each] for each in query.running.streams if each < len(counts)))
 
-    def _unpacked(self, places: Mapping[str, list[bytes]], report: Report) -> Iterator[Batch]:
-        """The blocks of a stream one by one; those of several sequences merged by time."""
-        sequences = [map(self._read, blocks) for _, blocks in sorted(places.items())]
-        single = len(sequences) == 1
-        batches = sequences[0] if single else [_interleaved(map(Batch.concatenate, sequences))]
+    def _unpacked(self, source: int, places: Mapping[str, list[bytes]], report: Report) -> Iterator[Batch]:
+        """The blocks of a source one by one; those of several sequences merged by time."""
+        sequences = {place: self._read(source, blocks) for place, blocks in sorted(places.items())}
+        if source in self._files:
+            batches = self._of_files(source, sequences)
+        elif len(sequences) == 1:
+            batches = next(iter(sequences.values()))
+        else:
+            merge = self._interleaving[source] = Merge(len(sequences))
+            batches = merge.flow(dict(enumerate(sequences.values())))
         for batch in batches:
             report.elements += len(batch)
             report.triples += len(batch.triples) // 3
             yield batch
+        self._interleaving.pop(source, None)
 
-    def _read(self, block: bytes) -> Batch:
-        return unpack(block, self._engine.dictionary)
+    def _of_files(self, source: int, sequences: Mapping[str, Iterator[Batch]]) -> Iterator[Batch]:
+        """What is due of files that are read one after the other, to the end of all if the source has ended."""
+        files = self._files[source]
+        for place, batches in sequences.items():
+            for batch in batches:
+                files.go_on(*files_at(place), batch)
+                yield files.due()
+        if source not in self._merge.awaited:
+            files.end_before(len(self.program.firsts[source]))
+            yield files.due()
+
+    def _read(self, source: int, blocks: Iterable[bytes]) -> Iterator[Batch]:
+        stream = self._sources[source]
+        for block in blocks:
+            batch = unpack(block, self._engine.dictionary)
+            yield batch if stream == source else replace(batch, streams=np.full(len(batch), stream, np.int64))
 
     def _obey(self, command: dict[str, Any]) -> None:
         self.commands += 1
@@ -339,7 +372,7 @@ class Instance:
 
     def _finish(self) -> None:
         """Once all streams have ended, nothing is held back any more."""
-        if self._finished or self._merge.awaited or len(self.program.bounded) < max(len(self.program.streams), 1):
+        if self._finished or self._merge.awaited or len(self.program.bounded) < max(len(self._sources), 1):
             return
         self._finished = True
         self._engine.finish()
@@ -385,7 +418,7 @@ class Instance:
     @property
     def held(self) -> int:
         """Elements that wait for others."""
-        return len(self._merge.waiting()) + self._engine.held
+        return sum(len(each.waiting()) for each in self._merges()) + self._engine.held
 
     @property
     def state_bytes(self) -> int:
@@ -428,13 +461,29 @@ class Instance:
                     self._sent[query.name] += terms_of(query.running).num_rows
         self._late.clear()
 
+    def _merges(self) -> tuple[Merge | Files, ...]:
+        """All in which elements wait from one micro-batch to the next."""
+        return self._merge, *self._files.values()
+
     def _put_aside(self) -> None:
-        note = {"merge": self._merge.state(), "finished": self._finished, "sent": self._sent, "began": self._began}
-        self._engine.aside = Aside(note, self._merge.waiting())
+        waiting = [each.waiting() for each in self._merges()]
+        note = {
+            "merge": self._merge.state(),
+            "files": [each.state() for each in self._files.values()],
+            "waiting": [len(each) for each in waiting],
+            "finished": self._finished,
+            "sent": self._sent,
+            "began": self._began,
+        }
+        self._engine.aside = Aside(note, Batch.concatenate(waiting))
 
     def _take_up(self) -> None:
         aside, self._engine.aside = self._engine.aside, Aside()
-        self._merge.restore(aside.note["merge"], aside.elements)
+        first, *others = aside.note["waiting"]
+        self._merge.restore(aside.note["merge"], aside.elements[:first])
+        for files, state, count in zip(self._files.values(), aside.note["files"], others, strict=True):
+            files.restore(state, aside.elements[first : first + count])
+            first += count
         self._finished = aside.note["finished"]
         self._sent, self._began = dict(aside.note["sent"]), dict(aside.note.get("began", {}))
         self._late.clear()
@@ -454,15 +503,6 @@ def _change(command: dict[str, Any]) -> Callable[[Store], object] | None:
         removed, added = (list(parse(command.get(key, ""), RdfFormat.N_QUADS)) for key in ("remove", "add"))
         return lambda store: store.change(removed, added)
     return None
-
-
-def _interleaved(sequences: Iterable[Batch]) -> Batch:
-    """The sequences of one stream merged by time."""
-    parts = list(sequences)
-    merge = Merge(len(parts))
-    for number, each in enumerate(parts):
-        merge.add(number, each)
-    return merge.due()
 
 
 def _written(results: pyarrow.RecordBatch) -> bytes:

@@ -1,12 +1,13 @@
 """The rows between the stages of a pipeline: blocks on their way to the engines, and what the engines send.
 
-*Arriving* rows are keyed by the engine instance that they go to.  Those of a stream are in sequences, one for each
-`place`, ordered by `position` and `number`; the sequences of a stream, and the streams, are merged by time.
+*Arriving* rows are keyed by the engine instance that they go to.  Those of a source, whose number is in `stream`, are
+in sequences, one for each `place`, ordered by `position` and `number`; the sequences of a source, and the sources of
+all streams, are merged by time.  The place of a file is its number in its source (`place_of`).
 
     kind       meaning
     block      elements, in `block` (see `cqels.spark.blocks`)
     rejected   a malformed line or record: `place` for people, `reason` and `text`
-    end        the stream has ended, after all blocks of this micro-batch
+    end        the source has ended, after all blocks of this micro-batch
     command    something that the engine is told after all else of this micro-batch: JSON in `text`, see
                `cqels.spark.instance.Arrival`
 
@@ -49,3 +50,21 @@ SENT_COLUMNS = (
     "instance int, query string, kind string, number long, count long, payload binary, "
     "place string, reason string, text string"
 )
+
+
+def place_of(first: int, last: int) -> str:
+    """The place of a block of consecutive files, the next of which each begins where the one before it ends.
+
+    Places are in the order of the files.
+    """
+    return f"{first:08}" if first == last else f"{first:08}-{last:08}"
+
+
+def files_at(place: str) -> tuple[int, int]:
+    """The first and the last file of a place.
+
+    >>> files_at(place_of(3, 7))
+    (3, 7)
+    """
+    first, _, last = place.partition("-")
+    return int(first), int(last or first)

@@ -89,7 +89,7 @@ def answer(queries: Sequence[Query], data: Data, write: Callable[[str, str], obj
             (engine.register(query, declare=False), Lines(query.name or "", times_of(data))) for query in queries
         ]
         began = perf_counter()
-        for batch in batches(trips, 0, engine.intake, _refuse):
+        for batch in batches(trips, 0, engine.intake, _refuse, engine.hold):
             engine.push_batch(batch)
             for standing, lines in running:
                 for line in lines.of(standing.take(), 1000 * (perf_counter() - began)):
