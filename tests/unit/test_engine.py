@@ -128,7 +128,37 @@ def test_late_elements_are_counted_and_told() -> None:
         engine.finish()
         assert values(query.take()) == [("s4s", "31"), ("s5s", "31"), ("s8s", "31"), ("s9s", "31")]
         assert engine.late == 1
-    assert rejected[0].reason == "the element of 6s is late by 1s (the watermark is 7s)"
+    assert rejected[0].reason == (
+        "the element of 6s is late by 1s (the watermark is 7s): its stream was ahead, a larger lateness= waits"
+    )
+
+
+def test_blocks_of_several_streams_are_merged_by_time() -> None:
+    """Pushed one by one, what one stream has before the end of the other is late, with the word that helps."""
+    other = "http://ex.org/other"
+    join = f"SELECT ?s WHERE {{ STREAM <{OBS}> [NOW] {{ ?s ?p ?o }} STREAM <{other}> [NOW] {{ ?s ?q ?o }} }}"
+    times = [1000 * n for n in range(100)]
+    texts = [f"<http://ex.org/s{n}> <http://ex.org/p> <http://ex.org/o> ." for n in range(100)]
+    lines = "".join(f"{text.removesuffix('.')}{time} .\n" for text, time in zip(texts, times, strict=True))
+    rejected: list[Rejected] = []
+    with cqels.Engine(reject=rejected.append) as engine:
+        query = engine.register(join)
+        engine.push({OBS: lines, other: (texts, [f"{time}ms" for time in times])})
+        assert len(query.take()) == 100
+        assert not rejected
+        with pytest.raises(cqels.CqelsError, match="have their data and times"):
+            engine.push({OBS: lines}, time="4s")
+        with pytest.raises(cqels.CqelsError, match="is not registered"):
+            engine.push({OBS: lines, "http://ex.org/none": lines})
+    with cqels.Engine(reject=rejected.append) as engine:
+        query = engine.register(join)
+        engine.push(OBS, lines)
+        engine.push(other, lines)
+        assert (len(query.take()), engine.late) == (1, 99)
+    assert rejected[0].reason == (
+        "the element of 0s is late by 99s (the watermark is 99s): other streams were ahead, "
+        "idle= waits for this one; or push blocks of several streams in one call"
+    )
 
 
 def test_arrival_time() -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from cqels.engine.batch import HEARTBEAT, Batch, Row
 from cqels.engine.clock import Arrived, Clock
 from cqels.engine.held import Held
-from cqels.io import Element, Rejected, StreamSettings
+from cqels.io import Element, Rejected, StreamSettings, late_reason
 from cqels.model.errors import CqelsError
-from cqels.model.time import EARLIEST, LATEST, format_time
+from cqels.model.time import EARLIEST, LATEST
 from cqels.reference.clock import Clock as ReferenceClock
 from cqels.reference.clock import Heartbeat
 
@@ -242,11 +242,12 @@ class Candidate:
     def send(self) -> None:
         arrived = self._clock.arrive(Batch.of(self._rows))
         self.released += rows_of(arrived.released)
-        for place, time, limit in zip(arrived.late.tolist(), arrived.times, arrived.limits, strict=True):
+        for place, time, limit, own in zip(
+            arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True
+        ):
             assert time == self._rows[place][0]
             text = " ".join(" ".join(map(str, triple)) + " ." for triple in self._rows[place][2])
-            told, behind, mark = map(format_time, (time, limit - time, limit))
-            self.late.append((text, f"the element of {told} is late by {behind} (the watermark is {mark})"))
+            self.late.append((text, late_reason(time, limit, own=own)))
         self._rows = []
 
     def state(self) -> str:

@@ -13,6 +13,7 @@ from time import time_ns
 from typing import NamedTuple, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from cqels.engine.batch import HEARTBEAT, Batch, Words
 from cqels.engine.held import Held
@@ -25,13 +26,14 @@ class Arrived(NamedTuple):
     """What came of a batch: what it releases, in order, and which of its elements are late.
 
     `late` are their places in the batch, `times` their times (in arrival time not those they carry), `limits` the
-    times that they are behind.
+    times that they are behind, `own` whether that is the watermark of their own stream too, not of others alone.
     """
 
     released: Batch
     late: Words
     times: list[int]
     limits: list[int]
+    own: list[bool]
 
 
 class ClockState(TypedDict):
@@ -114,15 +116,16 @@ class Clock:
             return self._let_in(batch)
         parts: list[Arrived] = []
         for start, stop in zip([0, *(beat + 1 for beat in beats)], [*beats, len(batch)], strict=True):
-            released, late, times, limits = self._let_in(batch[start:stop])
-            parts.append(Arrived(released, late + start, times, limits))
+            part = self._let_in(batch[start:stop])
+            parts.append(part._replace(late=part.late + start))
             if stop < len(batch):
-                parts.append(Arrived(self.heartbeat(int(batch.times[stop])), _NONE, [], []))
+                parts.append(Arrived(self.heartbeat(int(batch.times[stop])), _NONE, [], [], []))
         return Arrived(
             Batch.concatenate(part.released for part in parts),
             np.concatenate([part.late for part in parts]),
             [time for part in parts for time in part.times],
             [limit for part in parts for limit in part.limits],
+            [own for part in parts for own in part.own],
         )
 
     def heartbeat(self, time: int, stream: int | None = None) -> Batch:
@@ -216,7 +219,7 @@ class Clock:
             if len(batch):
                 self._see(batch.times, batch.streams)
                 self._released = int(batch.times[-1])
-            return Arrived(batch, _NONE, [], [])
+            return Arrived(batch, _NONE, [], [], [])
         if len(batch) > self.few and self._is_computable(batch):
             arrived = self._all_at_once(batch)
             if arrived is not None:
@@ -252,13 +255,16 @@ class Clock:
         waiting = list(zip(due.times.tolist(), range(len(due)), strict=True))
         late: list[int] = []
         limits: list[int] = []
+        own: list[bool] = []
         leaves: list[int] = []
         for place, (time, number) in enumerate(zip(times, batch.streams.tolist(), strict=True)):
             stream = self._streams[number]
-            limit = _latest(stream.watermark, self._released)
+            watermark = stream.watermark
+            limit = _latest(watermark, self._released)
             if limit is not None and time < limit:
                 late.append(place)
                 limits.append(limit)
+                own.append(watermark is not None and time < watermark)
                 continue
             stream.seen = _latest(stream.seen, time)
             self._reach(time)
@@ -271,7 +277,7 @@ class Clock:
                     leaves.append(leaving)
         self._held.add(together.take(np.array([place for _, place in sorted(waiting)], np.int64)))
         released = together.take(np.array(leaves, np.int64))
-        return Arrived(released, np.array(late, np.int64), [times[place] for place in late], limits)
+        return Arrived(released, np.array(late, np.int64), [times[place] for place in late], limits, own)
 
     def _furthest(self, latest: int) -> int:
         """No horizon is after this until something after `latest` comes."""
@@ -312,6 +318,8 @@ class Clock:
             self._held.add(due)
             return None
 
+        places = np.flatnonzero(late)
+        own = self._behind_own(batch, late)[places]
         self._see(times[~late], batch.streams[~late])
         stays = np.flatnonzero(~late & (times > end))
         self._held.add(batch.take(stays[np.argsort(times[stays], kind="stable")]))
@@ -322,8 +330,7 @@ class Clock:
         released = together.take(order)
         if len(released):
             self._released = int(released.times[-1])
-        places = np.flatnonzero(late)
-        return Arrived(released, places, times[places].tolist(), limits[places].tolist())
+        return Arrived(released, places, times[places].tolist(), limits[places].tolist(), own.tolist())
 
     def _limits(self, times: Words, watermarks: Words, reached: Words, due: Words) -> Words:
         """What each element must not be behind: the watermark of its stream, and what was released before it.
@@ -342,6 +349,17 @@ class Clock:
             np.maximum.at(released, np.searchsorted(reached, due) + 1, due)
             limits = np.maximum(watermarks, np.maximum.accumulate(released)[:size])
         return limits
+
+    def _behind_own(self, batch: Batch, late: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which elements are behind the watermark of their own stream, which late ones do not move."""
+        behind = np.zeros(len(batch), np.bool_)
+        for number in np.unique(batch.streams[late]).tolist():
+            stream = self._streams[number]
+            came = batch.streams == number
+            times = batch.times[came]
+            marks = np.where(late[came], EARLIEST, times - stream.settings.lateness)
+            behind[came] = times < _running(stream.watermark, marks)[:-1]
+        return behind
 
     def _course(self, batch: Batch) -> _Course:
         times = batch.times

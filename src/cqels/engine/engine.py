@@ -20,15 +20,16 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Clock
 from cqels.engine.core import Core, sources_of
-from cqels.engine.intake import Data, Intake, Time
+from cqels.engine.intake import Data, Intake, StreamBlock, Time
+from cqels.engine.merge import Merge
 from cqels.engine.running import Running
 from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery
-from cqels.io import Element, Rejected, StreamSettings
+from cqels.io import Element, Rejected, StreamSettings, late_reason
 from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
-from cqels.model.time import format_time, parse_duration, parse_time
+from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
@@ -273,28 +274,48 @@ class Engine:
     # ------------------------------------------------------------ input
 
     @while_open
-    def push(self, stream: str, data: Data | Sequence[Data], time: Time | Sequence[Time] | None = None) -> None:
+    def push(
+        self,
+        stream: str | Mapping[str, StreamBlock],
+        data: Data | Sequence[Data] | None = None,
+        time: Time | Sequence[Time] | None = None,
+    ) -> None:
         """Elements arrive on a stream.
 
         `data` is N-Triples or Turtle text, pyoxigraph triples, or (s, p, o) tuples of terms: one element at one time.
         With a list of times it is a list of such: a block of elements.  Without a time it is lines of timed N-Triples
         (`s p o time .`, integers in milliseconds), each line an element.
+
+        Blocks of several streams come together as `{stream: lines, stream: (data, times)}`: they are merged by time,
+        while each call by itself makes what is older than its newest element late on other streams.
         """
+        if isinstance(stream, str):
+            self.push_batch(self._block(stream, data, time))
+            return
+        if data is not None or time is not None:
+            raise CqelsError(
+                "blocks of several streams have their data and times", hint="push({stream: (data, times)})"
+            )
+        merge = Merge(len(stream))
+        for number, (iri, block) in enumerate(stream.items()):
+            content, times = block if isinstance(block, tuple) and len(block) == 2 else (block, None)
+            merge.add(number, self._block(iri, content, times))
+        self.push_batch(merge.due())
+
+    def _block(self, stream: str, data: Data | Sequence[Data] | None, time: Time | Sequence[Time] | None) -> Batch:
         number = self._number(stream)
         if time is None:
-            if self._settings[stream].arrival:
+            if self._settings[stream].arrival and data is not None:
                 time = 0  # the clock knows
             elif not isinstance(data, str | bytes):
                 raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")
         if time is None:
             content = data.encode() if isinstance(data, str) else data
             assert isinstance(content, bytes)
-            batch, _, _ = self.intake.lines(number, content, reject=self._malformed(stream))
-        elif isinstance(time, Sequence | np.ndarray) and not isinstance(time, str):
-            batch = self.intake.several(number, data, time)  # type: ignore[arg-type]
-        else:
-            batch = self.intake.one(number, data, time)  # type: ignore[arg-type]
-        self.push_batch(batch)
+            return self.intake.lines(number, content, reject=self._malformed(stream))[0]
+        if isinstance(time, Sequence | np.ndarray) and not isinstance(time, str):
+            return self.intake.several(number, data, time)  # type: ignore[arg-type]
+        return self.intake.one(number, data, time)  # type: ignore[arg-type]
 
     @while_open
     def push_elements(self, elements: Iterable[Element]) -> None:
@@ -307,8 +328,8 @@ class Engine:
         """Elements as words, in the order of their arrival."""
         arrived = self._clock.arrive(batch)
         self._proceed(arrived.released)
-        for place, time, limit in zip(arrived.late.tolist(), arrived.times, arrived.limits, strict=True):
-            self._reject_late(batch, place, time, limit)
+        for late in zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True):
+            self._reject_late(batch, *late)
         self._tell()
 
     @while_open
@@ -339,7 +360,7 @@ class Engine:
             )
         return self._core.streams[stream]
 
-    def _reject_late(self, batch: Batch, place: int, time: int, limit: int) -> None:
+    def _reject_late(self, batch: Batch, place: int, time: int, limit: int, own: bool) -> None:
         self._state.late += 1
         if self._reject is None:
             return
@@ -347,9 +368,7 @@ class Engine:
         stream = self.streams[int(one.streams[0])]
         triples = self._core.terms.decode_rows(one.triples.reshape(-1, 3))
         text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
-        at, behind, mark = map(format_time, (time, limit - time, limit))
-        reason = f"the element of {at} is late by {behind} (the watermark is {mark})"
-        self._reject(Rejected(stream, f"<{stream}>", reason, text))
+        self._reject(Rejected(stream, f"<{stream}>", late_reason(time, limit, own=own), text))
 
     def _malformed(self, stream: str) -> Callable[[int, str, str], None]:
         def reject(line: int, reason: str, text: str) -> None:

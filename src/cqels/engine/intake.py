@@ -23,6 +23,8 @@ Text: TypeAlias = str | bytes
 Triples: TypeAlias = Iterable[OxigraphTriple | tuple[Term, Term, Term]]
 Data: TypeAlias = Text | Triples
 Time: TypeAlias = datetime | int | str
+StreamBlock: TypeAlias = Text | tuple[Sequence[Data], Sequence[Time]]
+"""Elements of a stream: lines of timed N-Triples, or a list of data with a list of times."""
 
 
 class Intake:

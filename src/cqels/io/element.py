@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cqels.model.terms import Triple
+from cqels.model.time import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,17 @@ class Rejected:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
+
+
+def late_reason(time: int, limit: int, *, own: bool) -> str:
+    """Why an element is late that is behind a limit: its own stream's watermark too, or other streams alone.
+
+    >>> late_reason(3 * 10**9, 5 * 10**9, own=True)
+    'the element of 3s is late by 2s (the watermark is 5s): its stream was ahead, a larger lateness= waits'
+    """
+    at, behind, mark = map(format_time, (time, limit - time, limit))
+    if own:
+        help = "its stream was ahead, a larger lateness= waits"
+    else:
+        help = "other streams were ahead, idle= waits for this one; or push blocks of several streams in one call"
+    return f"the element of {at} is late by {behind} (the watermark is {mark}): {help}"

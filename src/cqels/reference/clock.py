@@ -6,9 +6,8 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from cqels.io import Element, Rejected, StreamSettings
+from cqels.io import Element, Rejected, StreamSettings, late_reason
 from cqels.model.errors import CqelsError
-from cqels.model.time import format_time
 
 __all__ = ["Clock", "Heartbeat", "StreamSettings"]
 
@@ -39,13 +38,10 @@ class Clock:
         if element.stream not in self._streams:
             known = ", ".join(f"<{iri}>" for iri in self._streams)
             raise CqelsError(f"stream <{element.stream}> is not registered", hint=f"the streams are {known}")
-        limit = max(
-            (bound for bound in (self._watermark(element.stream), self._released) if bound is not None),
-            default=element.time,
-        )
+        watermark = self._watermark(element.stream)
+        limit = max((bound for bound in (watermark, self._released) if bound is not None), default=element.time)
         if element.time < limit:
-            time, behind, mark = map(format_time, (element.time, limit - element.time, limit))
-            reason = f"the element of {time} is late by {behind} (the watermark is {mark})"
+            reason = late_reason(element.time, limit, own=watermark is not None and element.time < watermark)
             text = " ".join(" ".join(map(str, triple)) + " ." for triple in element.triples)
             self._late(Rejected(element.stream, f"<{element.stream}>", reason, text))
             return
