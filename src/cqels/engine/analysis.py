@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from cqels.engine.batch import Words
-from cqels.flow.stages import Pipeline, Trace
-from cqels.kernels.join import read_orders
+from cqels.flow.stages import JoinTrace, Pipeline, Trace
+from cqels.kernels.conditions import read_conditions
+from cqels.kernels.join import CONDITIONS, read_orders
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import COUNT, DATA, TOTAL
 from cqels.kernels.star import PATTERNS, ROWS_ENTERED, ROWS_LEFT
@@ -53,6 +54,7 @@ class _Analysis:
         for join in self._pipeline.joins:
             if join.queue == trace.queue and isinstance(plan, algebra.Join | algebra.Triples):
                 yield from self._orders(join.place, join.inputs)
+                yield from self._early(join)
 
     def _total(self, trace: Trace) -> int:
         words = self._arena.words
@@ -86,6 +88,12 @@ class _Analysis:
             texts.append(f"{len(found) - SHOWN_ORDERS} more")
         if texts:
             yield "orders", "; ".join(texts)
+
+    def _early(self, join: JoinTrace) -> Iterator[tuple[str, str]]:
+        """What conditions have discarded on the way through a join."""
+        counts = read_conditions(self._arena, int(self._arena.words[join.place + CONDITIONS]))
+        for condition, (applied, discarded) in zip(join.conditions, counts, strict=True):
+            yield "on the way", f"{self._show.expression(condition)} discards {discarded:,} of {applied:,}"
 
     def _input(self, queue: int) -> str:
         triple = self._pipeline.matches.get(queue)

@@ -30,7 +30,7 @@ from cqels.model.errors import CqelsError
 from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
 
-VERSION = 11
+VERSION = 12
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""

@@ -62,10 +62,13 @@ class Compiler(Windows):
 
     # ------------------------------------------------------------ plans
 
-    def stage(self, plan: Plan, active: int | None = None) -> Stage:
-        """The operators of a plan; `active` is the queue of the window whose graph is the active one."""
+    def stage(self, plan: Plan, active: int | None = None, conditions: Sequence[Expression] = ()) -> Stage:
+        """The operators of a plan; `active` is the queue of the window whose graph is the active one.
+
+        Of a join, rows for which one of the `conditions` does not hold may be missing.
+        """
         first, opened = len(self.operators), len(self.windows)
-        made = self._stage(plan, active)
+        made = self._stage(plan, active, conditions)
         self.trace(plan, made.queue, first, opened)
         return made
 
@@ -77,7 +80,7 @@ class Compiler(Windows):
         counted = select.passed[-1] if select is not None and select.queue == queue else 0
         self.traces.append(Trace(plan, queue, counted, operators, windows))
 
-    def _stage(self, plan: Plan, active: int | None) -> Stage:
+    def _stage(self, plan: Plan, active: int | None, conditions: Sequence[Expression]) -> Stage:
         if isinstance(plan, algebra.OrderBy):  # nothing looks at the order
             return self.stage(plan.input, active)
         reason = self.obstacle(plan, active)
@@ -90,7 +93,7 @@ class Compiler(Windows):
                 return self._static(algebra.Static(plan, ()))
             case algebra.Triples() | algebra.Join():
                 first = len(self.operators)
-                stage = self.joined(list(self._leaves(plan, active)))
+                stage = self.joined(list(self._leaves(plan, active)), conditions=conditions)
                 if isinstance(plan, algebra.Triples):
                     self._idle[first] = len(self.operators) - first  # patterns of one graph, and their join
                     if active in self._alone:
@@ -99,7 +102,7 @@ class Compiler(Windows):
             case algebra.Stream():
                 return self._stream(plan)
             case algebra.Filter(input=inner, condition=condition):
-                return self._where(self.stage(inner, active), condition, active)
+                return self._where(self.stage(inner, active, _plain(condition)), condition, active)
             case algebra.Extend(input=inner, variable=name, expression=expression):
                 return self.computed_column(self.stage(inner, active), name, expression, active)
             case algebra.Project(input=inner, variables=names):
@@ -255,7 +258,7 @@ class Compiler(Windows):
         if plan.condition is None and is_connected(plan.right):
             return self.negation(LEFT_JOIN, left, self.stage(plan.right, active))
         told_apart, identity = self._told_apart(left)
-        pairs = self._paired(told_apart, plan.right, active)
+        pairs = self._paired(told_apart, plan.right, active, _plain(plan.condition))
         if plan.condition is not None:
             pairs = self._where(pairs, plan.condition, active)
         alone = self.negation(ANTI_JOIN, told_apart, self.projected(pairs, identity), exact=True)
@@ -276,11 +279,10 @@ class Compiler(Windows):
         """The right is a join of parts that share nothing but with the left: each is looked up for the rows there."""
         return not is_connected(right) and len({*left.columns, *variables(right)}) <= MOST_JOIN_COLUMNS
 
-    def _paired(self, left: Stage, right: Plan, active: int | None) -> Stage:
+    def _paired(self, left: Stage, right: Plan, active: int | None, conditions: Sequence[Expression] = ()) -> Stage:
         """The rows of the left with those of the right, whose parts are looked up one by one if they share nothing."""
-        return self.joined(
-            [left, *([self.stage(right, active)] if is_connected(right) else self._leaves(right, active))]
-        )
+        parts = [self.stage(right, active)] if is_connected(right) else list(self._leaves(right, active))
+        return self.joined([left, *parts], conditions=conditions)
 
     def _told_apart(self, stage: Stage) -> tuple[Stage, list[str]]:
         """The rows with copies of the columns that may be unbound, and the columns that together tell rows apart.
@@ -297,8 +299,7 @@ class Compiler(Windows):
     # ------------------------------------------------------------ conditions
 
     def _where(self, source: Stage, condition: Expression, active: int | None) -> Stage:
-        parts = conjuncts(condition)
-        plain = [part for part in parts if not any(exists_in(part))]
+        parts, plain = conjuncts(condition), _plain(condition)
         if plain:  # one program is quicker than one for each
             source = self.selected(source, reduce(lambda one, other: Call("AND", (one, other)), plain))
         for part in parts:
@@ -343,7 +344,8 @@ class Compiler(Windows):
         if not steps and not self._looked_up(left, inner):
             return left, self.stage(inner, active), False
         told_apart, identity = self._told_apart(left)
-        pairs = self._paired(told_apart, inner, active)
+        early = _plain(steps[0].condition) if steps and isinstance(steps[0], algebra.Filter) else []
+        pairs = self._paired(told_apart, inner, active, early)
         for step in steps:
             match step:
                 case algebra.Filter(condition=condition):
@@ -458,6 +460,11 @@ class Compiler(Windows):
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:
         return self.words([word for group in groups for word in group])
+
+
+def _plain(condition: Expression | None) -> list[Expression]:
+    """The parts of a condition that look at one row alone."""
+    return [] if condition is None else [part for part in conjuncts(condition) if not any(exists_in(part))]
 
 
 __all__ = ["Compiler", "Pipeline", "Stage", "Table"]

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cqels.flow.calls import Calls
+from cqels.flow.early import early_conditions
 from cqels.flow.expressions import Given, compile_expression
 from cqels.flow.stages import Compared, JoinTrace, Select, Stage
 from cqels.kernels import machine
 from cqels.kernels.buffers import make_bag, make_ring
+from cqels.kernels.conditions import Condition
 from cqels.kernels.distinct import make_distinct
 from cqels.kernels.expression import CODE, LENGTH
 from cqels.kernels.feed import make_feed
@@ -57,13 +59,16 @@ class Operators:
     """The time of a solution's oldest element matters."""
     _terms: int = 0
 
-    def joined(self, inputs: list[Stage], timing: int = 0) -> Stage:
-        """A join; of two inputs, rows whose times are in SEQ or EQUALS alone if `timing` says so."""
+    def joined(self, inputs: list[Stage], timing: int = 0, conditions: Sequence[Expression] = ()) -> Stage:
+        """A join; of two inputs, rows whose times are in SEQ or EQUALS alone if `timing` says so.
+
+        Most rows for which one of the `conditions` does not hold are left out; a SELECT has to leave out all of them.
+        """
         if len(inputs) == 1:
             return inputs[0]
         if len(inputs) > MOST_INPUTS:
-            head = self.joined(inputs[: MOST_INPUTS - 1])
-            return self.joined([head, *inputs[MOST_INPUTS - 1 :]])
+            head = self.joined(inputs[: MOST_INPUTS - 1], conditions=conditions)
+            return self.joined([head, *inputs[MOST_INPUTS - 1 :]], conditions=conditions)
         names = tuple(dict.fromkeys(name for each in inputs for name in each.columns))
         out = self.queue(len(names))
         made = [
@@ -75,9 +80,18 @@ class Operators:
             )
             for each in inputs
         ]
-        place = make_join(self.arena, out, made, timing=timing)
+        early = early_conditions(conditions, [each.columns for each in inputs])
+        columns = {name: place for place, name in enumerate(names)}
+        compiled = [
+            Condition(compile_expression(each, columns, self.calls), frozenset(columns[name] for name in read))
+            for read, each in early.items()
+        ]
+        place = make_join(
+            self.arena, out, made, timing=timing, conditions=compiled, dictionary=self.calls.dictionary.place
+        )
         self.add(machine.JOIN, place)
-        self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs)))
+        programs = tuple(each.program for each in compiled)
+        self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs), tuple(early.values()), programs))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
         return Stage(out, names, frozenset(names) - bound, timeless=all(each.timeless for each in inputs))
 

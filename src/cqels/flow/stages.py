@@ -10,6 +10,7 @@ from pyoxigraph import NamedNode
 
 from cqels.kernels.memory import Arena
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, add_rows
+from cqels.lang.expressions import Expression
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Query, Source, Triple
 
@@ -111,6 +112,9 @@ class JoinTrace:
     place: int
     queue: int
     inputs: tuple[int, ...]
+    conditions: tuple[Expression, ...] = ()
+    """Those that it applies on the way, as soon as what they read is bound."""
+    programs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,7 @@ class Pipeline:
     @property
     def programs(self) -> list[int]:
         """The places of all expressions that operators run."""
-        asking: list[Select | Compared] = [*self.selects.values(), *self.thresholds.values()]
+        asking: list[Select | Compared | JoinTrace] = [*self.selects.values(), *self.thresholds.values(), *self.joins]
         return [program for each in asking for program in each.programs]
 
     @property

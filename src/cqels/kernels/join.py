@@ -3,6 +3,9 @@
 The changes of the inputs are worked off in order, those of input 0 first, and each is applied to its own buffer after
 it has probed the others:  `d(L ⋈ R) = dL ⋈ R + (L + dL) ⋈ dR`.
 
+A condition over some of the inputs is applied as soon as these are joined (ISWC Alg. 2), and an input that makes one
+ready is probed before others, unless these have one match or none.
+
 An output column that several inputs have is a *join column*, and has a bit.  An input's column is *nullable* if it may
 be unbound: then it is compatible with anything, and the bound value wins.  Only columns that are never unbound are keys
 of an index; all join columns are compared when rows are put together.
@@ -16,7 +19,8 @@ of an index; all join columns are compared when rows are put together.
     5      0, or SEQ or EQUALS: what the times of the rows of its two inputs must be to each other
     6      one-way index of the orders in which inputs were probed
     7, 8   the order used last, and how often it was since another one
-    9 …    places of the inputs
+    9      place of the conditions that are applied on the way (conditions.py), or 0
+    10 …   places of the inputs
 
     word   of an input
     0      queue of its changes, or 0 if it has none
@@ -45,6 +49,7 @@ from dataclasses import dataclass
 
 from cqels.kernels.buffers import add_index, change, swap
 from cqels.kernels.coming import Lead, expect_at_once, make_paths
+from cqels.kernels.conditions import Condition, all_hold, completes, make_conditions
 from cqels.kernels.index import DATA as TABLE_DATA
 from cqels.kernels.index import (
     FULL,
@@ -68,7 +73,7 @@ from cqels.kernels.rows import COUNT as QUEUED
 from cqels.model.limits import MOST_JOIN_COLUMNS
 
 INPUTS, OUT, ROW, FRAMES, TIMING = 1, 2, 3, 4, 5
-ORDERS, ORDER, REPEATED, INPUT = 6, 7, 8, 9
+ORDERS, ORDER, REPEATED, CONDITIONS, INPUT = 6, 7, 8, 9, 10
 QUEUE, BUFFER, APPLY, FIXED, PLAIN, PLAIN_AT, JOINED, JOINED_AT, SHARED, PROBES, PROBES_AT = range(11)
 PATHS, INPUT_WORDS = 11, 12
 BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
@@ -92,10 +97,19 @@ class Input:
     apply: bool = True
 
 
-def make_join(arena: Arena, out: int, inputs: Sequence[Input], *, timing: int = 0) -> int:
+def make_join(
+    arena: Arena,
+    out: int,
+    inputs: Sequence[Input],
+    *,
+    timing: int = 0,
+    conditions: Sequence[Condition] = (),
+    dictionary: int = 0,
+) -> int:
     """A join of two or more inputs into a queue. The indexes it probes are added to the buffers.
 
     Of two inputs, the times of the rows joined can be asked to be in SEQ or EQUALS (`timing`).
+    Rows that do not meet the `conditions` are left out as early as can be; not all of them: see `conditions.py`.
     """
     if timing and len(inputs) != 2:
         raise ValueError(f"a join on times has 2 inputs, not {len(inputs)}")
@@ -115,6 +129,9 @@ def make_join(arena: Arena, out: int, inputs: Sequence[Input], *, timing: int = 
     block[ROW] = arena.take(width)
     block[FRAMES] = arena.take(FRAME_WORDS * len(inputs))
     block[ORDERS] = make_counter(arena, [0])
+    block[CONDITIONS] = make_conditions(
+        arena, [(each.program, *_ready_with(each, inputs, bits)) for each in conditions], dictionary
+    )
     tables: dict[tuple[int, ...], int] = {}
     for number, item in enumerate(inputs):
         block[INPUT + number] = _make_input(arena, item, _keys(inputs, number, bits), bits, tables)
@@ -123,6 +140,12 @@ def make_join(arena: Arena, out: int, inputs: Sequence[Input], *, timing: int = 
         leads = _leads(arena, inputs, places, number)
         arena.words[place + PATHS] = make_paths(arena, inputs[number].buffer, leads)
     return join
+
+
+def _ready_with(condition: Condition, inputs: Sequence[Input], bits: dict[int, int]) -> tuple[int, int]:
+    """The join columns that a condition reads, and the inputs that have its other columns."""
+    owners = (1 << number for number, item in enumerate(inputs) if condition.columns & set(item.columns) - bits.keys())
+    return sum(bits[column] for column in condition.columns & bits.keys()), sum(owners)
 
 
 def _leads(
@@ -287,6 +310,7 @@ def _probe_others(base, join, origin, row, twin, bare):
     """
     inputs, out, target = load(base, join + INPUTS), load(base, join + OUT), load(base, join + ROW)
     own, timing = load(base, join + INPUT + origin), load(base, join + TIMING)
+    conditions = load(base, join + CONDITIONS)
     bound = _merge(base, own, row, target, 0)
     if bound < 0 or load(base, row + bare) == 0:
         return True
@@ -321,6 +345,10 @@ def _probe_others(base, join, origin, row, twin, bare):
             continue
         visited = load(base, frame + VISITED) | (1 << load(base, frame + PROBED))
         weight = load(base, frame + WEIGHT) * load(base, match + bare)
+        if conditions != 0 and not all_hold(
+            base, conditions, target, bound, visited, load(base, frame + BOUND), load(base, frame + VISITED)
+        ):
+            continue
         if depth + 2 == inputs:
             if timing != 0:
                 left, right = (frame, match) if origin == 0 else (match, frame)
@@ -406,7 +434,8 @@ def _choose(base, join, frame, depth, fixed):
     """
     row, bound, visited = load(base, join + ROW), load(base, frame + BOUND), load(base, frame + VISITED)
     inputs = load(base, join + INPUTS)
-    fewest, chosen, first, follow = FULL, -1, 0, 0
+    conditions = load(base, join + CONDITIONS)
+    fewest, least, chosen, first, follow = FULL, FULL, -1, 0, 0
     start = load(base, frame + PROBED)
     for turn in range(start, start + inputs):
         number = turn if turn < inputs else turn - inputs
@@ -429,8 +458,12 @@ def _choose(base, join, frame, depth, fixed):
                             count, newest, link = rows >> 32, rows & NEWEST, load(base, index + LINK)
                         break
                     place += 3
-        if chosen < 0 or count < fewest:
-            fewest, chosen, first, follow = count, number, newest, link
+        rank = count
+        if conditions != 0 and count > 1:
+            if completes(base, conditions, bound, visited, load(base, other + SHARED), number):
+                rank = 1 | (count & _CROSS)
+        if chosen < 0 or rank < least:
+            least, fewest, chosen, first, follow = rank, count, number, newest, link
             if count == 0:
                 break
     path = load(base, frame + PATH) | ((chosen + 1) << (4 * (depth + 1)))
