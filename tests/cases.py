@@ -156,9 +156,13 @@ class Case:
     events: tuple[Event, ...]
     queries: tuple[Asked, ...]
     expected: dict[str, list[str]]
+    named: tuple[NamedNode, ...] = ()
+    """The named graphs, empty ones too."""
 
     def store(self) -> Store:
         store = Store()
+        for name in self.named:
+            store.create_graph(name)
         store.add(self.graphs)
         return store
 
@@ -181,6 +185,7 @@ def read_case(path: Path) -> Case:
     text = path.read_text(encoding="utf-8")
     head, *rest = _SEPARATOR.split(text)
     graphs: list[Quad] = []
+    named: list[NamedNode] = []
     streams: list[Stream] = []
     timed: list[tuple[int, Event]] = []
     queries: list[Asked] = []
@@ -191,6 +196,7 @@ def read_case(path: Path) -> Case:
                 names.prefixes[name.rstrip(":")] = iri.strip("<>")
             case ["static", *graph]:
                 graphs += names.quads(body, *graph)
+                named += [names.iri(each) for each in graph]
             case ["stream", name, *options]:
                 streams.append(_stream(names.iri(name), options))
                 timed += _arrivals(names, streams[-1].iri, body)
@@ -218,7 +224,7 @@ def read_case(path: Path) -> Case:
     }
     if unknown := expected.keys() - {*labels, "late", "kept"}:
         raise ValueError(f"{path}: results are expected of {sorted(unknown)}, which do not exist")
-    return Case(names, tuple(graphs), tuple(streams), events, tuple(queries), expected)
+    return Case(names, tuple(graphs), tuple(streams), events, tuple(queries), expected, tuple(named))
 
 
 def _sections(text: str) -> Iterator[tuple[list[str], str]]:

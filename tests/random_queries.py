@@ -20,7 +20,7 @@ from cqels.reference.clock import StreamSettings
 
 from .random_expressions import Choices, Expressions, Features
 from .random_lives import EVERY, SOURCES, Lives
-from .scenarios import EX, NAME, Beat, Change, Event, Scenario, run
+from .scenarios import EX, GRAPHS, NAME, Beat, Change, Event, Scenario, run
 
 __all__ = ["Choices", "Features", "Scenario", "queries", "run", "scenario", "scenarios", "shuffled"]
 
@@ -31,7 +31,6 @@ LINKS = [NamedNode(EX + "p"), NamedNode(EX + "q")]
 MIXED = NamedNode(EX + "r")
 VALUE, AT = NamedNode(EX + "v"), NamedNode(EX + "at")
 STREAMS = [EX + name for name in ("s1", "s2", "s3")]
-GRAPHS = [NamedNode(EX + "g1"), NamedNode(EX + "g2")]
 
 _PLAIN = [
     *(Literal(text, datatype=XSD_INTEGER) for text in ("1", "2", "3", "-1")),

@@ -20,6 +20,8 @@ from cqels.store.dataset import Store
 EX = "http://ex.org/"
 PREFIX = f"PREFIX : <{EX}> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>"
 NAME = "q"
+GRAPHS = [NamedNode(EX + "g1"), NamedNode(EX + "g2")]
+"""The named graphs that queries choose among."""
 """The query that a scenario is about."""
 ChangePlan: TypeAlias = Callable[[Query], Query]
 _NOTATION = Notation({"": EX, "xsd": "http://www.w3.org/2001/XMLSchema#"})
@@ -94,6 +96,14 @@ class Scenario:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))  # hypothesis would list the fields
 
+    def store(self) -> Store:
+        """The static data; the graphs that queries may choose among are there, though nothing may be in them."""
+        store = Store()
+        store.add(self.static)
+        for name in GRAPHS:
+            store.create_graph(name)
+        return store
+
     @property
     def main(self) -> Register:
         return Register(NAME, self.query, self.emit, self.policy)
@@ -155,8 +165,7 @@ def run(
     **options: Any,
 ) -> Results:
     """What the scenario's queries send. `engine` is made from a store, streams and the options."""
-    store = Store()
-    store.add(scenario.static)
+    store = scenario.store()
     running = engine(store, scenario.streams, **options)
     return play(running, (*scenario.others, scenario.main, *scenario.events), change_plan=change_plan)
 
@@ -220,7 +229,7 @@ def case(scenario: Scenario) -> str:
 
 
 def _graphs(quads: Iterable[Quad]) -> list[object]:
-    return sorted({quad.graph_name for quad in quads}, key=str)
+    return sorted({*GRAPHS, *(quad.graph_name for quad in quads)}, key=str)
 
 
 def _graph(graph: object, quads: Sequence[Quad]) -> Iterator[str]:

@@ -18,7 +18,6 @@ from cqels.io import Element, Result, StreamSettings
 from cqels.kernels import buffers, join, kept
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Query
-from cqels.store.dataset import Store
 
 from ..incremental import Incremental
 from ..random_expressions import Choices, Features
@@ -163,8 +162,7 @@ def test_blocks_do_not_matter(examples: int) -> None:
         elements = sorted((each for each in scenario.events if isinstance(each, Element)), key=lambda each: each.time)
         results = []
         for places in ([], cuts, range(len(elements))):
-            store = Store()
-            store.add(scenario.static)
+            store = scenario.store()
             engine = Engine(store=store, size=1 << 26)
             for each in scenario.streams:
                 engine.declare(each)
@@ -189,8 +187,7 @@ def test_sharing_is_not_seen(kind: str, examples: int) -> None:
         elements = sorted((each for each in scenario.events if isinstance(each, Element)), key=lambda each: each.time)
         results = []
         for share in (True, False):
-            store = Store()
-            store.add(scenario.static)
+            store = scenario.store()
             engine = Engine(store=store, size=1 << 26, share=share)
             for stream in scenario.streams:
                 engine.stream(stream.iri)

@@ -31,7 +31,7 @@ from cqels.store.dataset import Store
 from ..cases import read_case
 from ..random_expressions import Features
 from ..random_queries import Choices, queries, scenario, scenarios, shuffled
-from ..scenarios import EX, NAME, PREFIX, Beat, Event, Register, Scenario, Snapshot, play, run
+from ..scenarios import EX, GRAPHS, NAME, PREFIX, Beat, Event, Register, Scenario, Snapshot, play, run
 from ..test_cases import play as play_case
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
@@ -211,6 +211,8 @@ class Again(Reference):
     def snapshotted(self) -> Again:
         store = Store()
         store.add(self._opening)
+        for name in GRAPHS:
+            store.create_graph(name)
         again = Again(store, self._settings)
         for step in self._done:
             step(again)
@@ -245,8 +247,7 @@ def test_a_derived_stream_is_what_one_would_push_by_hand(examples: int) -> None:
 
 def by_hand(scenario: Scenario, stream: str) -> Scenario:
     """The main query alone, with the elements of a derived stream among the events."""
-    store = Store()
-    store.add(scenario.static)
+    store = scenario.store()
     makers = Reference(store, scenario.streams)
     for each in scenario.others:
         makers.register(each.prepared())

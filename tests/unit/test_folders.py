@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -75,22 +76,22 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
-def test_what_another_user_put_there_before_is_not_run(tmp_path: Path) -> None:
+def test_what_another_user_put_there_before_is_not_run() -> None:
     """Another user makes the folder of the temporary directory first, with a program in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        _squat(Path(folder))
+
+
+def _squat(shared: Path) -> None:
     victim, attacker = 65534, 5
-    shared = tmp_path / "tmp"
-    shared.mkdir()
-    for each in (tmp_path, *tmp_path.parents):
-        if each.owner() == "root" and not mode(each) & stat.S_IXOTH:
-            pytest.skip(f"{each} is closed to others")
     shared.chmod(0o1777)
     squat = shared / f"cqels-{victim}"
     squat.mkdir()
     squat.chmod(0o777)
     os.chown(squat, attacker, attacker)
-    code = (
-        "import os; os.setgid(65534); os.setuid(65534)\n"
-        "from pathlib import Path; from cqels.model.folders import cache_root; import cqels.spark.java as java\n"
+    code = (  # their Python may not be theirs to read: so all is imported first
+        "import os, pwd; from pathlib import Path; from cqels.model.folders import cache_root\n"
+        "import cqels.spark.java as java; os.setgid(65534); os.setuid(65534)\n"
         "home = java._wrapped(Path('/usr/bin/true')); print(cache_root(), (home / 'bin' / 'java').owner())"
     )
     environment = {key: value for key, value in os.environ.items() if key not in ("XDG_CACHE_HOME", "CQELS_CACHE_DIR")}

@@ -14,6 +14,7 @@ PREFIX = "PREFIX : <http://ex.org/> "
 
 def recomputed(text: str) -> list[tuple[str, str]]:
     engine = Engine(size=1 << 26)
+    engine.update("CREATE GRAPH <http://ex.org/g>")
     select = "SELECT * WHERE " if text.startswith("{") else ""
     running = engine.register(prepare(PREFIX + select + text)).running
     return [(type(plan).__name__, reason) for plan, reason in running.pipeline.reasons]

@@ -9,6 +9,7 @@ from pyoxigraph import NamedNode
 
 from cqels.model.errors import CqelsError
 from cqels.store.dataset import Store
+from cqels.store.permissions import Permissions
 from cqels.store.script import execute
 
 PREFIX = "PREFIX : <http://ex.org/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#> "
@@ -56,10 +57,35 @@ def test_graph_management() -> None:
 
 def test_load_reads_a_file(tmp_path: Path) -> None:
     (tmp_path / "d.ttl").write_text("<http://ex.org/a> <http://ex.org/p> 1 .")
-    store = updated(f"LOAD <{(tmp_path / 'd.ttl').as_uri()}> INTO GRAPH :g")
+    store = Store(permissions=Permissions.of(allow_load=tmp_path))
+    execute(store, PREFIX + f"LOAD <{(tmp_path / 'd.ttl').as_uri()}> INTO GRAPH :g")
     assert len(rows(store, G)) == 1
-    with pytest.raises(CqelsError, match="LOAD reads files"):
-        execute(store, "LOAD <http://ex.org/d.ttl>")
+    for iri in ("urn:x", "ftp://ex.org/d.ttl", f"file://ex.org{tmp_path}/d.ttl"):
+        with pytest.raises(CqelsError, match="LOAD reads files"):
+            execute(store, f"LOAD <{iri}>")
+
+
+def test_load_reads_only_in_folders_that_are_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "d.ttl").write_text("<http://ex.org/a> <http://ex.org/p> 1 .")
+    (inside / "link.ttl").symlink_to(outside / "d.ttl")
+    (inside / "folder.ttl").mkdir()
+    store = Store(permissions=Permissions.of(allow_load=[inside]))
+    execute(store, f"LOAD <{(inside / 'd.ttl').as_uri()}>")
+    assert len(rows(store)) == 1
+    places = (outside / "d.ttl", inside / "link.ttl", inside / ".." / "outside" / "d.ttl", Path("/etc/hostname.nt"))
+    for place in places:
+        with pytest.raises(CqelsError, match="is in no folder that LOAD may read") as caught:
+            execute(store, f"LOAD <file://{place}> INTO GRAPH <http://ex.org/g>")
+        assert "--allow-load" in (caught.value.hint or "")
+    with pytest.raises(CqelsError, match="not a regular file"):
+        execute(store, f"LOAD <{(inside / 'folder.ttl').as_uri()}>")
+    execute(store, f"LOAD SILENT <{(outside / 'd.ttl').as_uri()}> INTO GRAPH <http://ex.org/g>")
+    assert "LOAD SILENT goes on without it" in caplog.text
+    assert store.named_graphs() == ()
+    assert store.load(outside / "d.ttl") == 1  # what the program itself asks for is allowed
 
 
 def test_a_script_is_one_change_or_none() -> None:

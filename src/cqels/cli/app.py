@@ -130,6 +130,31 @@ def run(
             metavar="DIR", rich_help_panel=_INPUT, help="Keep static data on disk in this directory, not in memory."
         ),
     ] = None,
+    allow_service: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            rich_help_panel=_INPUT,
+            help="A host that SERVICE and LOAD may ask, as ex.org or localhost:3030; then no other. Without it, any of "
+            "the public Internet, and none of this machine or a private network. May be given several times.",
+        ),
+    ] = None,
+    allow_load: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=_INPUT,
+            help="A folder that LOAD may read files of. May be given several times.",
+        ),
+    ] = None,
+    service_refresh: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=_INPUT,
+            help="How often a SERVICE is asked again, as 5m, which is the default. On Spark it is asked once.",
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", rich_help_panel=_INPUT, help="Stop at the first malformed or late element."),
@@ -325,6 +350,9 @@ def run(
         analyze=analyze,
         memory=memory_per_query,
         time=time_per_query,
+        allow_service=allow_service,
+        allow_load=allow_load,
+        service_refresh=service_refresh,
         spark=OnSpark(
             master=master,
             checkpoint=checkpoint,

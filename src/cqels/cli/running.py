@@ -15,9 +15,10 @@ from pyoxigraph import NamedNode
 
 from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
 from cqels.model.errors import CqelsError, QueryError, Source
-from cqels.model.time import format_time, parse_time
+from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
+from cqels.store.permissions import Permissions
 
 SOME_STOPPED = 3
 """The exit code of a run in which a query took more than its budget and was stopped."""
@@ -70,12 +71,19 @@ class Run:
     time: str | None = None
     """The budget of each query."""
     spark: OnSpark = OnSpark()
+    allow_service: list[str] | None = None
+    allow_load: list[Path] | None = None
+    service_refresh: str | None = None
 
     def execute(self) -> None:
         if self.engine == "spark":
             if self.analyze:
                 hint = "add --engine embedded; on Spark --metrics FILE has the counts of each micro-batch"
                 raise CqelsError("--analyze shows the plan of an engine in this process", hint=hint)
+            if self.service_refresh is not None:
+                raise CqelsError(
+                    "--service-refresh: on Spark an endpoint is asked once, at the start", hint="add --engine embedded"
+                )
             if self.streams:  # without one there is nothing to spread: one tick, here
                 from cqels.cli.on_spark import execute
 
@@ -145,7 +153,9 @@ class Run:
 
     def dataset(self) -> Store:
         """The static data."""
-        dataset = Store(self.store)
+        dataset = Store(self.store, permissions=Permissions.of(_several(self.allow_service), self.allow_load))
+        if self.service_refresh is not None:
+            dataset.services.refresh = _interval(self.service_refresh)
         for path in self.data:
             dataset.load(path)
         for text in self.graphs:
@@ -183,6 +193,21 @@ class Run:
             stack.callback(writer.close)
             made[id(query)] = _named(writer, output) if several and together and format == "text" else writer.write
         return made
+
+
+def _several(texts: list[str] | None) -> list[str] | None:
+    """What is given several times, or with commas."""
+    return None if texts is None else [each for text in texts for each in text.split(",") if each.strip()]
+
+
+def _interval(text: str) -> int:
+    try:
+        length = parse_duration(text)
+    except ValueError as error:
+        raise CqelsError(f"--service-refresh: {error}") from None
+    if length <= 0:
+        raise CqelsError("--service-refresh: the interval is not longer than 0", hint="--service-refresh 5m")
+    return length
 
 
 def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:

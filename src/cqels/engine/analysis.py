@@ -19,13 +19,26 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.explain import explain
 from cqels.plan.show import Show
+from cqels.store.service import ServiceCache
 
 SHOWN_ORDERS = 4
 
 
-def analysed(arena: Arena, pipeline: Pipeline, plan: Plan, format: str = "text") -> str:
-    """The plan with its counters: rows sent, what windows and tables hold, bytes of state, orders of joins."""
-    return explain(replace(pipeline.query, plan=plan), format, rewritten=False, notes=_Analysis(arena, pipeline).notes)
+def analysed(
+    arena: Arena, pipeline: Pipeline, plan: Plan, format: str = "text", services: ServiceCache | None = None
+) -> str:
+    """The plan with its counters: rows sent, what windows and tables hold, bytes of state, orders of joins.
+
+    Of `services`, how often each endpoint is asked, when it last was, and whether it failed.
+    """
+    analysis = _Analysis(arena, pipeline)
+
+    def notes(node: Plan) -> Iterator[tuple[str, str]]:
+        yield from analysis.notes(node)
+        if services is not None and isinstance(node, algebra.Service):
+            yield from services.notes(node)
+
+    return explain(replace(pipeline.query, plan=plan), format, rewritten=False, notes=notes)
 
 
 class _Analysis:

@@ -38,7 +38,7 @@ from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
-from cqels.plan.algebra import Query, Source, transform_plan, walk_plan
+from cqels.plan.algebra import Query, Service, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
 from cqels.plan.templates import constants_of, general
 from cqels.store.dataset import Store
@@ -418,14 +418,14 @@ class Core:
             part = Batch.concatenate([first, batch.take(chosen), last])
             yield part, np.concatenate([numbers[:1], numbers[chosen], numbers[-1:]]), readers
 
-    def changed(self, graphs: set[NamedNode | None]) -> None:
-        """The dataset has changed: the queries that read these graphs have a tick."""
+    def changed(self, graphs: set[NamedNode | None], services: frozenset[Service] = frozenset()) -> None:
+        """The dataset has changed: the queries that read these graphs, or ask these services, have a tick."""
         self.settle()
         self.feeding.align(self.pipelines)
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
         for running in self.pipelines:
             read = running.graphs
-            if not (read & graphs or (ANY in read and graphs - {None})):
+            if not (read & graphs or (ANY in read and graphs - {None}) or _asks(running, services)):
                 continue
             self._refresh(running)
             if running.stopped is not None:
@@ -651,3 +651,7 @@ def _different(streams: Words) -> frozenset[int]:
 
 def _event(time: int, kind: int) -> Batch:
     return Batch.of([(time, kind, ())])
+
+
+def _asks(running: Running, services: frozenset[Service]) -> bool:
+    return bool(services) and any(node in services for node in walk_plan(running.plan) if isinstance(node, Service))

@@ -30,9 +30,10 @@ from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import parse_duration, parse_time
-from cqels.plan.algebra import Query
+from cqels.plan.algebra import Query, Service, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
+from cqels.store.permissions import Permissions
 
 
 class Engine:
@@ -60,6 +61,9 @@ class Engine:
         stopped: Callable[[StandingQuery], None] | None = None,
         now: Callable[[], int] = time_ns,
         share: bool = True,
+        allow_service: str | Iterable[str] | None = None,
+        allow_load: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        service_refresh: Time | None = None,
     ) -> None:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
@@ -67,9 +71,22 @@ class Engine:
         is called with what is late; `late` counts it.  `stopped` is called with a query that was stopped because it
         took more than its budget; if nothing is, the log has a warning.  Queries that differ in constants and widths of
         windows alone share their windows and joins, unless `share` is False: results are the same.
+
+        SERVICE and LOAD <http…> reach the hosts of `allow_service`, as `ex.org` or `localhost:3030`, and no others;
+        without it the public Internet, and no loopback, private or link-local address.  LOAD <file:…> reads in the
+        folders of `allow_load` alone.  An endpoint is asked again every `service_refresh` (5m if not said), in the
+        background; an answer that differs is taken up at the next push, heartbeat or taking of results.
         """
         self.access = Access()
         self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
+        services = self.store.services
+        if allow_service is not None or allow_load is not None:
+            services.permissions = Permissions.of(allow_service, allow_load)
+        if service_refresh is not None:
+            services.refresh = _interval(service_refresh)
+        self._services = services.watch()
+        self._asked: dict[str, list[Service]] = {}
+        """What queries ask of endpoints, by their names."""
         arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
         self.access.in_file = memory is not None
         self._core = Core(self.store, arena, start=parse_time(start), share=share)
@@ -178,6 +195,27 @@ class Engine:
             self._tell()
         return result
 
+    @while_open
+    def refresh(self) -> None:
+        """Take up what endpoints have answered since: an update between two ticks. Pushing and taking do so, too."""
+        self.renew()
+
+    def renew(self) -> None:
+        """`refresh`, unless the engine is closed or in the middle of something."""
+        if self._services.has_news and self.access.refusal is None:
+            self._take_up()
+            self._tell()
+
+    def _take_up(self) -> None:
+        if self._services.has_news and (changed := self._services.take_up()):
+            with self.access.working():
+                self._core.changed(set(), changed)
+
+    def _follow(self) -> None:
+        """Have the endpoints of the queries that there are asked again from time to time."""
+        self._asked = {name: services for name, services in self._asked.items() if name in self._queries}
+        self._services.follow(service for services in self._asked.values() for service in services)
+
     # ------------------------------------------------------------ queries
 
     @while_open
@@ -193,6 +231,7 @@ class Engine:
         memory: int | str | None = None,
         time: int | str | None = None,
         declare: bool = True,
+        check_graphs: bool = True,
     ) -> StandingQuery:
         """Add a query: its text, or the path of a file with it. It sees what arrives from now on.
 
@@ -200,7 +239,8 @@ class Engine:
         takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.
 
         With a `callback` results are given to it as they come, one by one, instead of being kept.  Streams that the
-        query names and that are not there are declared, unless `declare` is False: then that is an error.
+        query names and that are not there are declared, unless `declare` is False: then that is an error.  A graph of
+        FROM or FROM NAMED that is not loaded is an error, too, unless `check_graphs` is False.
         """
         budget = Budget.of(memory, time)
         planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
@@ -210,6 +250,8 @@ class Engine:
                 raise QueryError(
                     f"there is a query {chosen} already", hint="drop it first, or register the query under another name"
                 )
+            if check_graphs:
+                self.store.check_graphs(planned)
             running = self._registered(planned, chosen, budget, declare=declare)
         except QueryError as error:
             error.query = planned
@@ -218,6 +260,9 @@ class Engine:
             raise
         standing = self._queries[chosen] = StandingQuery(self, running)
         standing.on_result(callback)
+        if services := [node for node in walk_plan(running.plan) if isinstance(node, Service)]:
+            self._asked[chosen] = services
+            self._follow()
         self._tell_stopped()
         return standing
 
@@ -269,6 +314,8 @@ class Engine:
         standing.running.make()
         self._core.drop(standing.running)
         del self._queries[standing.name]
+        if standing.name in self._asked:
+            self._follow()
         self.listening.pop(standing, None)
 
     # ------------------------------------------------------------ input
@@ -326,6 +373,7 @@ class Engine:
     @while_open
     def push_batch(self, batch: Batch) -> None:
         """Elements as words, in the order of their arrival."""
+        self._take_up()
         arrived = self._clock.arrive(batch)
         self._proceed(arrived.released)
         for late in zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True):
@@ -336,12 +384,14 @@ class Engine:
     def heartbeat(self, time: Time, stream: str | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
         number = None if stream is None else self._number(stream)
+        self._take_up()
         self._proceed(self._clock.heartbeat(parse_time(time), number))
         self._tell()
 
     @while_open
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
+        self._take_up()
         self._proceed(self._clock.flush())
         self._tell()
 
@@ -459,6 +509,7 @@ class Engine:
         if not self.access.close():
             return
         self._queries.clear()
+        self._follow()
         self.listening.clear()
         self._core.running.clear()
         self._core.shares.clear()
@@ -489,6 +540,13 @@ def _emptied(path: Path) -> Path:
             raise CqelsError(f"{path} is there already, and is not the memory of an engine")
         path.unlink()
     return path
+
+
+def _interval(value: Time) -> int:
+    length = _duration(value)
+    if length <= 0:
+        raise CqelsError("the interval of service_refresh is not longer than 0", hint="service_refresh='5m'")
+    return length
 
 
 def _duration(value: Time) -> int:

@@ -61,6 +61,7 @@ class StandingQuery:
     @synchronized
     def take(self) -> list[Result]:
         """What has been sent and not yet taken; QueryStopped if that is nothing, and nothing will come any more."""
+        self._engine.renew()
         taken = self.running.take()
         self._check(len(taken))
         return taken
@@ -76,6 +77,9 @@ class StandingQuery:
     @synchronized
     def _take_one(self) -> Result | None:
         taken = self.running.take_one()
+        if taken is None:
+            self._engine.renew()
+            taken = self.running.take_one()
         if taken is None:
             self._check()
         return taken
@@ -127,11 +131,11 @@ class StandingQuery:
 
         share = self.running.member
         if share is not None and share.made is None:  # it is known what will run when something happens
-            text = explain(share.general.query, format)
+            text = explain(share.general.query, format)  # which has no SERVICE
         else:
             arena, guard = self._engine.arena, self.running.guard
             with nullcontext() if guard is None else arena.heap(guard.heap):
-                text = analysed(arena, self.running.pipeline, self.running.plan, format)
+                text = analysed(arena, self.running.pipeline, self.running.plan, format, self._engine.store.services)
         if format != "text":
             return text
         unit = self.running if share is None or share.made is None else share.running
@@ -149,6 +153,7 @@ class StandingQuery:
         """
         from cqels.engine.columns import table_taken
 
+        self._engine.renew()
         table = table_taken(self.running)
         self._check(table.num_rows)
         return table
@@ -162,6 +167,7 @@ class StandingQuery:
         """
         from cqels.engine.columns import terms_of
 
+        self._engine.renew()
         columns = terms_of(self.running)
         self._check(columns.num_rows)
         return columns

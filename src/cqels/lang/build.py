@@ -11,7 +11,7 @@ from cqels.lang import syntax
 from cqels.lang.build_patterns import PatternBuilder, label_text
 from cqels.lang.expressions import Var
 from cqels.lang.trees import Branch, span_of, trees
-from cqels.model.errors import QueryError
+from cqels.model.errors import QueryError, Span
 from cqels.model.terms import CQ
 
 
@@ -77,13 +77,16 @@ class Builder(PatternBuilder):
         default: list[NamedNode] = []
         named: list[NamedNode] = []
         streams: list[syntax.StreamClause] = []
+        spans: list[tuple[NamedNode, Span]] = []
         for child in trees(tree):
             parts = trees(child)
             match child.data:
                 case "from_default":
                     default.append(self.iri(parts[0]))
+                    spans.append((default[-1], span_of(parts[0])))
                 case "from_named":
                     named.append(self.iri(parts[0]))
+                    spans.append((named[-1], span_of(parts[0])))
                 case "from_stream" | "from_named_stream":
                     window = self.window(parts[1]) if len(parts) > 1 else None
                     is_named = child.data == "from_named_stream"
@@ -99,7 +102,7 @@ class Builder(PatternBuilder):
                         raise QueryError(f"window {name} is declared twice", span=span_of(parts[0]))
                     self.used.add("rsp-ql")
                     streams.append(syntax.StreamClause(stream, window, True, name, span_of(child), span_of(parts[1])))
-        return syntax.Dataset(tuple(default), tuple(named), tuple(streams))
+        return syntax.Dataset(tuple(default), tuple(named), tuple(streams), tuple(spans))
 
     def select(self, tree: Branch, values: syntax.Values | None) -> syntax.Select:
         clause = trees(tree)[0]

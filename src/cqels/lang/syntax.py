@@ -331,6 +331,8 @@ class Dataset:
     default: tuple[NamedNode, ...] = ()
     named: tuple[NamedNode, ...] = ()
     streams: tuple[StreamClause, ...] = ()
+    spans: tuple[tuple[NamedNode, Span], ...] = field(default=(), compare=False, repr=False)
+    """Where graphs are named."""
 
 
 @dataclass(frozen=True, slots=True)

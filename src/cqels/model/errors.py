@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cqels.model.redact import redacted
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -36,7 +38,7 @@ class Source:
 
 
 class CqelsError(Exception):
-    """A user's error: one lowercase sentence, and where it can be told, a place and a hint."""
+    """A user's error: one lowercase sentence, and where it can be told, a place and a hint; no passwords in either."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class CqelsError(Exception):
         source: Source | None = None,
         hint: str | None = None,
     ) -> None:
+        message, hint = redacted(message), None if hint is None else redacted(hint)
         super().__init__(message)
         self.message = message
         self.span = span
@@ -70,7 +73,7 @@ class CqelsError(Exception):
         if self.span is None:
             return [f"  --> {source.name}"]
         row, column = source.position(self.span.start)
-        text = source.line(row)
+        text = redacted(source.line(row), aligned=True)
         width = max(1, min(self.span.end - self.span.start, len(text) - column + 1))
         if len(text) > 200:  # a very long line: show the part around the place
             cut = max(0, column - 60)

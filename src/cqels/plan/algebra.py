@@ -142,9 +142,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Service(Plan):
+    """A pattern that an endpoint matches."""
+
     endpoint: NamedNode
     input: Plan
     silent: bool
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +274,8 @@ class Query:
     template: tuple[Triple, ...] = ()
     default_graphs: tuple[NamedNode, ...] | None = None
     named_graphs: tuple[NamedNode, ...] | None = None
+    graph_spans: tuple[tuple[NamedNode, Span], ...] = field(default=(), compare=False, repr=False)
+    """Where FROM and FROM NAMED name graphs."""
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     warnings: tuple[QueryError, ...] = field(default=(), compare=False, repr=False)
     """What is allowed and yet is probably not meant, such as a selected variable that nothing binds."""

@@ -80,6 +80,7 @@ class Binder(PatternBinder):
             name=name or self._name(),
             template=template,
             default_graphs=query.dataset.default or None,
+            graph_spans=query.dataset.spans,
             named_graphs=query.dataset.named or (() if query.dataset.default else None),
             prefixes=query.prefixes,
             warnings=tuple(self._warnings),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cqels.lang.expressions import Exists, walk
+from cqels.model.redact import redacted_url
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, expressions_of, inputs_of
 from cqels.plan.rules import rewrite
@@ -115,7 +116,7 @@ class _Explainer:
             case algebra.Stream():
                 return self._stream(plan)
             case algebra.Service(endpoint=endpoint, silent=silent):
-                return f"Service {show.node(endpoint)}", [("silent", "yes")] if silent else []
+                return f"Service <{redacted_url(endpoint.value)}>", [("silent", "yes")] if silent else []
             case algebra.Sequence(kind=kind, optional=optional):
                 word = {"seq": "Seq", "equals": "Equals"}[kind]
                 return word, [("optional", "yes")] if optional else []

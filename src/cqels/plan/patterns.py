@@ -199,7 +199,7 @@ class PatternBinder:
                 span=part.name_span,
                 hint="write one SERVICE <endpoint> for each endpoint and combine them with UNION",
             )
-        return algebra.Service(part.name, self._within("SERVICE", part.pattern), part.silent)
+        return algebra.Service(part.name, self._within("SERVICE", part.pattern), part.silent, part.name_span)
 
     def _sequence(self, part: syntax.Sequence) -> Plan:
         left = self._sequence(part.left) if isinstance(part.left, syntax.Sequence) else self._side(part.left)

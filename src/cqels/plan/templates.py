@@ -47,6 +47,7 @@ from cqels.plan.algebra import (
     Plan,
     Project,
     Query,
+    Service,
     Stream,
     Thresholds,
     Triple,
@@ -104,6 +105,8 @@ def constants_of(query: Query) -> tuple[Term, ...] | None:
         return None
     size = 0
     for node in walk_plan(query.plan):
+        if isinstance(node, Service):  # what an endpoint is asked is what is written
+            return None
         size += 1 + sum(1 for expression in expressions_of(node) for _ in walk(expression))
         if size > MOST_NODES or any(map(is_own, variables(node))):
             return None

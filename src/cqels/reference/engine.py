@@ -116,6 +116,7 @@ class Reference:
         plan = transform_plan(query.plan, _without_slide) if query.policy == "cqels-1" else query.plan
         registered = Registered(query, query.name or self._unused_name(), plan, self._number, self.streams)
         try:
+            self.store.check_graphs(query)
             self._check(registered)
         except QueryError as error:
             error.query = query

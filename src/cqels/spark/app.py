@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
@@ -24,8 +25,9 @@ from cqels.engine.running import fingerprint
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError
+from cqels.model.redact import redacted_url
 from cqels.model.time import parse_duration, parse_time
-from cqels.plan.algebra import Query
+from cqels.plan.algebra import Query, Service, Values, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.plan.spread import NotSpread, Spread, spreading
 from cqels.spark.checkpoint import Checkpoint, Manifest
@@ -34,7 +36,10 @@ from cqels.spark.lift import Lift, Lifting
 from cqels.spark.placement import BUFFERS, Load, checked, keys, placed
 from cqels.spark.rows import SENT_COLUMNS
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
+from cqels.store.answers import key_of, write_answers
 from cqels.store.dataset import Store
+from cqels.store.permissions import Permissions
+from cqels.store.service import ServiceCache
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from cqels.spark.run import Run
     from cqels.spark.sinks import Sink
 
+_LOG = logging.getLogger("cqels")
 LARGEST_CARRIED = 1 << 20
 """Bytes that travel with each task; more are a file that each machine fetches once."""
 
@@ -92,6 +98,8 @@ class App:
         store: Store | None = None,
         placement: str = BUFFERS,
         changing: bool = False,
+        allow_service: str | Iterable[str] | None = None,
+        allow_load: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     ) -> None:
         """`spark` is a session, or makes one when it is needed.
 
@@ -107,6 +115,10 @@ class App:
         Files are read once; with `follow` new ones are waited for, and with `speed` their elements come at their own
         pace, so many times faster.  With `strict` the first malformed or late element ends
         the run.
+
+        What SERVICE and LOAD may reach is said by `allow_service` and `allow_load`, as for an `Engine`.  An endpoint is
+        asked once, by the driver, when a query is added, and the checkpoint keeps the answer: so results do not depend
+        on when an engine is made again.
         """
         self._session = spark
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
@@ -115,6 +127,11 @@ class App:
         self._until = None if until is None else parse_time(until)
         self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
         self._store = store or Store()
+        if allow_service is not None or allow_load is not None:
+            self._store.services.permissions = Permissions.of(allow_service, allow_load)
+        self._services = ServiceCache(None)
+        self._known: dict[str, Values] = {}
+        """What the checkpoint knows of endpoints."""
         self._placement, self._changing = checked(placement), changing
         self._streams: dict[str, StreamSettings] = {}
         self._sources: list[_Source] = []
@@ -217,7 +234,10 @@ class App:
                 raise NotSpread("it has a budget")
             if any(isinstance(each.stream, NamedNode) and each.stream.value in made for each in sources_of(query)):
                 raise NotSpread("it reads what another query makes")
-            return _Spread(spreading(query))
+            how = spreading(query)
+            if how.rest is not None and any(isinstance(node, Service) for node in walk_plan(how.rest.plan)):
+                raise NotSpread("what is computed of the results of its parts asks a SERVICE")
+            return _Spread(how)
         except NotSpread as error:
             if not must:
                 return None
@@ -234,6 +254,11 @@ class App:
         self._budgets.pop(name, None)
         self._spread.pop(name, None)
         return parts
+
+    @property
+    def answers(self) -> dict[str, Values]:
+        """What endpoints are worth: what they answered when the checkpoint was new, or else when they were asked."""
+        return {key_of(service): table for service, table in self._services.tables.items()} | self._known
 
     @property
     def running(self) -> dict[str, Query]:
@@ -313,6 +338,8 @@ class App:
         before = checkpoint.read()
         manifest = self._manifest(checkpoint, before, digest)
         dataset = checkpoint.dataset(dataset)
+        self._known = checkpoint.answers()
+        checkpoint.keep_answers(self.answers)
         checkpoint.write(manifest)
         run = Run(
             self,
@@ -556,6 +583,7 @@ class App:
             start=self._start,
             until=self._until,
             origin=origin,
+            services=self._carried(Carried(write_answers(answers))) if (answers := self.answers) else None,
         )
         return replace(made, queries=self._carried(made.queries))
 
@@ -596,6 +624,7 @@ class App:
         return Carried(file=file.name)
 
     def _check(self, query: Query) -> None:
+        self._store.check_graphs(query)
         known = [*self._streams, *(name for name, each in self._queries.items() if each.form == "construct")]
         for each in sources_of(query):
             if isinstance(each.stream, NamedNode) and each.stream.value not in known:
@@ -605,16 +634,24 @@ class App:
                     span=each.span,
                     hint=f"the streams are {streams}" if known else "app.stream(iri, rows, lift=…), or app.files(…)",
                 )
-        self._checking.register(query, declare=False)
+        self._checking.register(query, declare=False, check_graphs=False)
+        for node in walk_plan(query.plan):
+            if isinstance(node, Service):
+                _LOG.warning(
+                    "query %s asks <%s> once, now: on Spark SERVICE is not asked again while the application runs",
+                    query.name,
+                    redacted_url(node.endpoint.value),
+                )
 
     @cached_property
     def _checking(self) -> Engine:
         """An engine that refuses what engines cannot run."""
-        engine = Engine()
+        self._services.permissions = self._store.services.permissions
+        engine = Engine(store=Store(services=self._services))
         for settings in self._streams.values():
             engine.declare(settings)
         for query in self.queries:
-            engine.register(query, declare=False)
+            engine.register(query, declare=False, check_graphs=False)
         return engine
 
 

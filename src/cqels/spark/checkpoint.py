@@ -18,8 +18,10 @@ from uuid import uuid4
 from cqels.model.errors import CqelsError
 from cqels.model.sizes import format_size
 from cqels.model.time import format_duration
+from cqels.plan.algebra import Values
 from cqels.spark.growing import write_durably
 from cqels.spark.instance import Carried, Dataset
+from cqels.store.answers import Answers, read_answers, write_answers
 
 VERSION = 2
 
@@ -73,6 +75,7 @@ class Checkpoint:
         self._file = folder / "cqels.json"
         self._data = folder / "data.nq"
         self._rests = folder / "rests"
+        self._services = folder / "services"
 
     @property
     def spark(self) -> str:
@@ -149,6 +152,15 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_durably(self._data, dataset.quads.read())
         return replace(dataset, quads=Carried(self._data.read_bytes()))
+
+    def answers(self) -> dict[str, Values]:
+        """What endpoints answered when they were asked: an engine that is made again must know the same."""
+        return read_answers(self._services.read_bytes()) if self._services.exists() else {}
+
+    def keep_answers(self, answers: Answers) -> None:
+        if answers:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_durably(self._services, write_answers(answers))
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""

@@ -7,6 +7,7 @@ import pickle
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +32,7 @@ from cqels.io import Rejected, StreamSettings
 from cqels.plan.algebra import Query
 from cqels.spark.blocks import unpack
 from cqels.spark.rows import files_at
+from cqels.store.answers import Answers, KnownAnswers, read_answers
 from cqels.store.dataset import Store
 from cqels.store.script import execute
 
@@ -124,6 +126,8 @@ class Program:
     """Of the queries that have one, by their names."""
     parts: frozenset[str] = frozenset()
     """The queries that are parts of one that is spread."""
+    services: Carried | None = None
+    """What endpoints have answered, which engines do not ask themselves."""
 
     @staticmethod
     def of(
@@ -140,6 +144,11 @@ class Program:
             plans[each] = f"{plans[each][0]}-{(again or {})[each]}", plans[each][1]
         digest = sha256(json.dumps([[name, print] for name, (print, _) in plans.items()]).encode()).hexdigest()
         return Program(name, digest, Carried(pickle.dumps(plans)), tuple(streams), **options)
+
+    @property
+    def answers(self) -> Answers:
+        """What endpoints have answered."""
+        return {} if self.services is None else _answers(self.services)
 
     def read(self) -> dict[str, tuple[str, Query]]:
         """The queries by their names, each with its fingerprint."""
@@ -222,6 +231,7 @@ class Instance:
         self.program = program
         self._late: list[Rejected] = []
         store = program.dataset.store()
+        store.services = KnownAnswers(lambda: self.program.answers)
         self._stopped: list[StandingQuery] = []
         self._engine = Engine(
             store=store, start=program.start, memory=memory, reject=self._late.append, stopped=self._stopped.append
@@ -365,7 +375,9 @@ class Instance:
     def _register(self, command: dict[str, Any]) -> None:
         name = command["register"]
         query = pickle.loads(decompress(b64decode(command["plan"])))
-        self._engine.register(query, declare=False, memory=command.get("memory"), time=command.get("time"))
+        self._engine.register(  # what may have been dropped since then was there when the query was added
+            query, declare=False, check_graphs=False, memory=command.get("memory"), time=command.get("time")
+        )
         self.prints[name] = command["print"]
         self._sent.setdefault(name, 0)
         self._began[name] = self._engine.number
@@ -487,6 +499,11 @@ class Instance:
         self._finished = aside.note["finished"]
         self._sent, self._began = dict(aside.note["sent"]), dict(aside.note.get("began", {}))
         self._late.clear()
+
+
+@lru_cache(maxsize=8)
+def _answers(services: Carried) -> Answers:
+    return read_answers(services.read())
 
 
 def _stops(arrivals: Iterable[Arrival]) -> dict[str, Stop]:

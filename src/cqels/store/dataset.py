@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,19 +14,21 @@ import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad
 
 from cqels.io.load import read_graph
-from cqels.model.errors import CqelsError, DataError
+from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.model.terms import Triple
-from cqels.plan.algebra import Plan
+from cqels.plan.algebra import Plan, Query
 from cqels.plan.functions import Context
 from cqels.plan.scope import visible
 from cqels.store.dependencies import ANY, AnyGraph, GraphName
 from cqels.store.evaluation import Evaluation, Row, View, services_in
 from cqels.store.exact import protect_quad, reveal_triple
+from cqels.store.permissions import Permissions
 from cqels.store.service import ServiceCache
 from cqels.store.writing import write
 
 Listener = Callable[[frozenset[GraphName]], None]
 _VIEWS = 4
+_SHOWN_GRAPHS = 5
 _PART = 100_000
 """Quads of a file that are in memory at a time."""
 
@@ -37,12 +40,21 @@ class Store:
     after it, once, with the graphs whose triples (or whose existence) it really changed.
     """
 
-    def __init__(self, path: Path | None = None, *, services: ServiceCache | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        services: ServiceCache | None = None,
+        permissions: Permissions | None = None,
+    ) -> None:
+        """`path` is a directory to keep the graphs in; `permissions` is what SERVICE and LOAD may reach."""
         try:
             self._graphs = pyoxigraph.Store() if path is None else pyoxigraph.Store(path)
         except OSError as error:
             raise CqelsError(f"the store in {path} does not open: {error}") from error
         self.services = services or ServiceCache()
+        if services is None or permissions is not None:
+            self.services.permissions = permissions or Permissions()
         self._lock = RLock()
         self._undo: list[Callable[[], None]] | None = None
         self._changed: set[GraphName] = set()
@@ -64,6 +76,26 @@ class Store:
 
     def has_graph(self, graph: GraphName) -> bool:
         return graph is None or self._graphs.contains_named_graph(graph)
+
+    def check_graphs(self, query: Query) -> None:
+        """Refuse a query whose FROM or FROM NAMED names a graph that is not here, instead of reading nothing."""
+        spans = dict(query.graph_spans)
+        for graph in (*(query.default_graphs or ()), *(query.named_graphs or ())):
+            if not self.has_graph(graph):
+                error = QueryError(
+                    f"the graph {graph} is not loaded", span=spans.get(graph), hint=self._graph_hint(graph)
+                )
+                error.query = query
+                raise error
+
+    def _graph_hint(self, graph: NamedNode) -> str:
+        names = [each.value for each in self.named_graphs()]
+        if close := get_close_matches(graph.value, names, 1):
+            return f"did you mean <{close[0]}>?"
+        if names:
+            more = ", …" if len(names) > _SHOWN_GRAPHS else ""
+            return f"the loaded graphs are {', '.join(f'<{name}>' for name in names[:_SHOWN_GRAPHS])}{more}"
+        return "load it before the query is registered (--graph IRI=FILE), or make an empty one with CREATE GRAPH"
 
     def triples(self, graph: GraphName = None) -> Iterator[Triple]:
         return map(reveal_triple, self._graphs.quads_for_pattern(None, None, None, graph or DefaultGraph()))
@@ -129,6 +161,8 @@ class Store:
         count = 0
         quads = read_graph(path, graph)
         with self.transaction():
+            if graph is not None:
+                self.create_graph(graph)  # of a file without triples, too
             while part := list(islice(quads, _PART)):
                 self.add(part)
                 count += len(part)

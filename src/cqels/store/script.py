@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-
-from pyoxigraph import NamedNode
 
 from cqels.lang import syntax
 from cqels.lang.parser import parse_update
 from cqels.model.errors import CqelsError, Source
+from cqels.model.redact import redacted_url
 from cqels.plan.binder import bind_group
 from cqels.plan.scope import variables
 from cqels.store import update
 from cqels.store.dataset import Store
 from cqels.store.dependencies import GraphName
+from cqels.store.download import Downloaded, download
 from cqels.store.update import QuadTemplate
+
+_LOG = logging.getLogger("cqels")
 
 
 def execute(store: Store, text: str, *, name: str = "<update>", base: str | None = None) -> None:
     """Run an update. All of its operations take effect as one change, or none if one fails."""
     script = parse_update(text, name=name, base=base)
     try:
+        sources = [_source(store, each) if isinstance(each, syntax.Load) else None for each in script.operations]
         with store.transaction():
-            for operation in script.operations:
-                _run(store, operation)
+            for operation, source in zip(script.operations, sources, strict=True):
+                _run(store, operation, source)
     except CqelsError as error:
         error.locate(Source(text, name))
         raise
 
 
-def _run(store: Store, operation: syntax.Operation) -> None:
+def _run(store: Store, operation: syntax.Operation, source: Path | Downloaded | None) -> None:
+    """An operation; `source` is what LOAD reads, None if it goes on without it."""
     match operation:
         case syntax.InsertData(quads=quads):
             update.insert_data(store, map(_template, quads))
@@ -38,8 +43,9 @@ def _run(store: Store, operation: syntax.Operation) -> None:
             update.delete_data(store, map(_template, quads))
         case syntax.Modify():
             _modify(store, operation)
-        case syntax.Load(iri=iri, graph=graph, silent=silent):
-            update.load(store, _path(iri), graph, silent=silent)
+        case syntax.Load(graph=graph, silent=silent):
+            if source is not None:
+                update.load(store, source, graph, silent=silent)
         case syntax.Clear(drop=drop, silent=silent):
             change = update.drop if drop else update.clear
             change(store, _graphs(store, operation), silent=silent)
@@ -77,8 +83,21 @@ def _graphs(store: Store, operation: syntax.Clear) -> list[GraphName]:
             return [operation.graph]
 
 
-def _path(iri: NamedNode) -> Path:
+def _source(store: Store, operation: syntax.Load) -> Path | Downloaded | None:
+    """What LOAD reads, if that is allowed: a file, or one of the web, which is fetched before the store is locked."""
+    permissions, iri = store.services.permissions, operation.iri
     parts = urlsplit(iri.value)
-    if parts.scheme != "file":
-        raise CqelsError(f"LOAD reads files, and {iri} is none", hint="write LOAD <file:///…>")
-    return Path(unquote(parts.path))
+    try:
+        if parts.scheme in ("http", "https"):
+            return download(iri.value, permissions)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+            raise CqelsError(
+                f"LOAD reads files and HTTP addresses, and <{redacted_url(iri.value)}> is neither",
+                hint="write LOAD <file:///…> or LOAD <https://…>",
+            )
+        return permissions.check_file(Path(unquote(parts.path)))
+    except CqelsError as error:
+        if not operation.silent:
+            raise
+        _LOG.warning("%s (%s); LOAD SILENT goes on without it", error.message, error.hint)
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from cqels.model.terms import Term
 from cqels.plan.algebra import Node
 from cqels.store.dataset import Store
 from cqels.store.dependencies import GraphName
+from cqels.store.download import Downloaded
+
+_LOG = logging.getLogger("cqels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,19 @@ def delete_data(store: Store, quads: Iterable[QuadTemplate]) -> None:
     modify(store, quads, (), [{}])
 
 
-def load(store: Store, path: str | Path, graph: NamedNode | None = None, *, silent: bool = False) -> int:
+def load(store: Store, source: str | Path | Downloaded, graph: NamedNode | None = None, *, silent: bool = False) -> int:
     """LOAD: the number of triples in the file; 0 where one that cannot be read is passed over in silence."""
     try:
-        return store.load(path, graph)
-    except (CqelsError, OSError):
-        if silent:
-            return 0
-        raise
+        if not isinstance(source, Downloaded):
+            return store.load(source, graph)
+        quads = list(source.quads(graph))
+        store.add(quads)
+        return len(quads)
+    except (CqelsError, OSError) as error:
+        if not silent:
+            raise
+        _LOG.warning("%s; LOAD SILENT goes on without it", error)
+        return 0
 
 
 def clear(store: Store, graphs: Iterable[GraphName], *, silent: bool = False) -> None:
