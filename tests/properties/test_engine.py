@@ -243,7 +243,7 @@ def told(query: StandingQuery) -> list[Any]:
         return {f"?{name}": text for name, text in zip(query.variables, texts, strict=True)}
 
     return [
-        {"time": each.time, "tick": each.tick, "sign": each.sign or None, "empty": each.empty, **body(each)}
+        {"time": each.nanoseconds, "tick": each.tick, "sign": each.sign or None, "empty": each.empty, **body(each)}
         for each in query.take()
     ]
 

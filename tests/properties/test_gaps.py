@@ -136,7 +136,7 @@ def test_a_year_is_passed_at_once_by_queries_that_read_each_other() -> None:
         query = engine.register(prefix + "SELECT ?s { STREAM :made [RANGE 1m SLIDE 2ms] { ?s :q ?v } }", emit="changes")
         for time in (0, YEAR):
             engine.push("http://ex.org/s", "<http://ex.org/a> <http://ex.org/p> 1 .", time=time)
-        sent = [(result.time, result.sign, result.tick) for result in query.take()]
+        sent = [(result.nanoseconds, result.sign, result.tick) for result in query.take()]
         # the stream made has its element at 1s, which the window of the reader has from that boundary on
         assert sent == [(SECOND, "+", 502), (61 * SECOND, "-", 30502)]
 

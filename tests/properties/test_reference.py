@@ -255,7 +255,7 @@ def by_hand(scenario: Scenario, stream: str) -> Scenario:
     for event in scenario.events:
         play(makers, [event])
         sent = [each for each in makers.query(stream).take() if each.triples and each.sign != "-"]
-        elements = [Element(stream, each.time, each.triples) for each in sent]
+        elements = [Element(stream, each.nanoseconds, each.triples) for each in sent]
         closed = [each for each in elements if isinstance(event, Element | Beat) and each.time < event.time]
         events += [*closed, event, *elements[len(closed) :]]
     streams = (*scenario.streams, StreamSettings(stream))

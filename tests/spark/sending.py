@@ -20,7 +20,7 @@ SELECT = prepare(f"PREFIX : <http://ex.org/> SELECT ?room ?n WHERE {WHERE}", nam
 def sent_of(query: Query, results: Sequence[Result], number: int = 0, *, per_batch: int = 1000) -> Sent:
     """What an engine sends of these results, in record batches of at most this size."""
     columns: dict[str, list[object]] = {
-        "time": [result.time for result in results],
+        "time": [result.nanoseconds for result in results],
         "tick": [result.tick for result in results],
         "sign": [result.sign or None for result in results],
         "empty": [result.empty for result in results],

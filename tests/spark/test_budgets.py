@@ -99,7 +99,7 @@ def test_time_is_not_judged_again(lost: str, logged: int, monkeypatch: pytest.Mo
     assert list(piped.stopped) == ["http://ex.org/made"]
     reason = piped.stopped["http://ex.org/made"]
     sent = made.take()
-    assert [result.time for result in reader.take()] == [result.time for result in sent]
+    assert [result.nanoseconds for result in reader.take()] == [result.nanoseconds for result in sent]
     cost, losses[0] = 0, lost
     for time in range(30, 50):
         piped.push(element(time))

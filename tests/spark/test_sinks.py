@@ -80,8 +80,10 @@ def results_of(form: str) -> st.SearchStrategy[list[Result]]:
             one = st.builds(lambda *given: Result("built", *given[:3], (), given[3]), times, ticks, signs, graphs)
         case _:
             rows = st.tuples(st.none() | terms, st.none() | terms)
-            one = st.builds(lambda *given: Result("hot", *given), times, ticks, signs, rows) | st.builds(
-                lambda at, tick: Result("hot", at, tick, "", (), empty=True), times, ticks
+            one = st.builds(
+                lambda *given: Result("hot", *given, variables=SELECT.selected), times, ticks, signs, rows
+            ) | st.builds(
+                lambda at, tick: Result("hot", at, tick, "", (), empty=True, variables=SELECT.selected), times, ticks
             )
     return st.lists(one, max_size=8)
 
@@ -149,7 +151,7 @@ def test_what_an_engine_sends_is_understood(query: Query) -> None:
 
 
 def test_payloads_are_streams_of_arrow() -> None:
-    results = [Result("hot", n, n, "+", (Literal(str(n)), None)) for n in range(5)]
+    results = [Result("hot", n, n, "+", (Literal(str(n)), None), variables=SELECT.selected) for n in range(5)]
     payloads = []
     for part in (results[:2], results[2:]):
         stream = io.BytesIO()

@@ -123,7 +123,7 @@ class Together:
             return found
         columns: dict[str, Any] = {
             "tick": pyarrow.array([each.tick for each in found], pyarrow.int64()),
-            "time": pyarrow.array([each.time for each in found], pyarrow.int64()),
+            "time": pyarrow.array([each.nanoseconds for each in found], pyarrow.int64()),
             "weight": pyarrow.array([1 if each.sign == "+" else -1 for each in found], pyarrow.int64()),
         }
         for number, name in enumerate(self._names):

@@ -111,7 +111,8 @@ def sent(
     reference.finish()
     assert rejected == []
     return Counter(
-        (-(-result.time // SECOND), tuple(_value(term) for term in result.values)) for result in registered.take()
+        (-(-result.nanoseconds // SECOND), tuple(_value(term) for term in result.values))
+        for result in registered.take()
     )
 
 

@@ -103,8 +103,8 @@ def counted(results: list[Result]) -> Counter[tuple[int, str]]:
         kind, number = result.values
         assert isinstance(kind, NamedNode)
         assert isinstance(number, Literal)
-        assert (result.time, kind.value) not in found
-        found[result.time, kind.value] = int(number.value)
+        assert (result.nanoseconds, kind.value) not in found
+        found[result.nanoseconds, kind.value] = int(number.value)
     return found
 
 
@@ -135,7 +135,7 @@ def test_running_sums_over_the_last_second() -> None:
     results, late = replay(RUNNING, count=PREFIX, emit="rstream")
     seen = observations()[:PREFIX]
     assert late == []
-    assert [result.time for result in results] == [each.time for each in seen]
+    assert [result.nanoseconds for result in results] == [each.time for each in seen]
     for place, result in enumerate(results):
         now = seen[place].time
         window = [each.value for each in seen[: place + 1] if now - SECOND <= each.time]

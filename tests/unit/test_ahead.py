@@ -32,7 +32,7 @@ def sent(shape: str, triples: list[tuple[int, int, int]], piece: int) -> list[tu
         query = engine.register(text, emit="changes")
         for first in range(0, len(lines), piece):
             engine.push(f"{EX}s", "".join(lines[first : first + piece]).encode())
-        return [(result.time, result.sign, tuple(map(str, result.values))) for result in query.take()]
+        return [(result.nanoseconds, result.sign, tuple(map(str, result.values))) for result in query.take()]
 
 
 def joined(shape: str, triples: list[tuple[int, int, int]]) -> int:

@@ -62,7 +62,7 @@ def test_one_element_in_all_its_forms() -> None:
         ("f", "33"),
         ("f", "34"),
     ]
-    assert [result.time // 10**9 for result in results] == [1, 2, 3, 4, 4, 5, 5]
+    assert [result.nanoseconds // 10**9 for result in results] == [1, 2, 3, 4, 4, 5, 5]
 
 
 def test_a_block_is_its_elements_one_by_one() -> None:
@@ -168,7 +168,7 @@ def test_arrival_time() -> None:
         query = engine.register(HOT)
         engine.push(OBS, reading("a", 31))
         engine.push(OBS, reading("b", 31), time="77s")
-        assert [result.time for result in query.results()] == [10**9, 2 * 10**9]
+        assert [result.nanoseconds for result in query.results()] == [10**9, 2 * 10**9]
 
 
 # ---------------------------------------------------------------- queries
@@ -291,7 +291,7 @@ def test_results_as_columns_of_terms() -> None:
         assert queries[0].take() == []
         assert batch.schema.names == ["time", "tick", "sign", "empty", "?s", "?o", "?x"]
         assert len(results) == 2 * len(literals)
-        assert batch["time"].to_pylist() == [result.time for result in results]
+        assert batch["time"].to_pylist() == [result.nanoseconds for result in results]
         assert batch["tick"].to_pylist() == [result.tick for result in results]
         assert batch["sign"].to_pylist() == [result.sign for result in results]
         assert batch["?o"].to_pylist() == [str(result.values[1]) for result in results]

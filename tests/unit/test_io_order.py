@@ -20,16 +20,16 @@ def test_the_order_does_not_depend_on_the_pieces(times: list[list[int]], cuts: l
     queries = [results(number, each) for number, each in enumerate(times)]
     expected = sorted(
         ((number, result) for number, each in enumerate(queries) for result in each),
-        key=lambda pair: (pair[1].time, pair[0], pair[1].tick),
+        key=lambda pair: (pair[1].nanoseconds, pair[0], pair[1].tick),
     )
     order = InTime(len(queries))
     got: list[tuple[int, Result]] = []
     left = [list(each) for each in queries]
     for cut in sorted(cuts):
         # each query has come to the same time, and may have more of that
-        some = [[result for result in each if result.time < cut] for each in left]
+        some = [[result for result in each if result.nanoseconds < cut] for each in left]
         some = [
-            part + [result for result in each[len(part) :] if result.time == cut][: (cut + number) % 3]
+            part + [result for result in each[len(part) :] if result.nanoseconds == cut][: (cut + number) % 3]
             for number, (each, part) in enumerate(zip(left, some, strict=True))
         ]
         got += order.add(some)

@@ -24,7 +24,7 @@ def element(time: int, name: str = "a") -> Element:
 
 
 def times(registered: Registered) -> list[int]:
-    return [result.time // S for result in registered.take()]
+    return [result.nanoseconds // S for result in registered.take()]
 
 
 def test_arrival_time_looks_only_at_the_arrival() -> None:

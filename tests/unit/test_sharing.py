@@ -140,7 +140,7 @@ def told(share: bool, text: str, emit: str) -> tuple[int, list[list[tuple[object
         go(engine, "a", "z", 30)
         engine.heartbeat("36s")
         engine.heartbeat("60s")
-        sent = [[(each.tick, each.time, each.sign, each.values) for each in query.take()] for query in queries]
+        sent = [[(each.tick, each.nanoseconds, each.sign, each.values) for each in query.take()] for query in queries]
         return len(engine._core.pipelines), sent
 
 
@@ -272,7 +272,7 @@ def test_thresholds_are_compared_with_in_one_place(text: str, variants: list[str
             for time, (value, kind) in enumerate(readings * 2):
                 warm(engine, "ab"[time % 2 ^ time // 10], value, time, kind)
             engine.heartbeat("60s")
-            sent.append([[(each.time, each.sign, each.values) for each in query.take()] for query in queries])
+            sent.append([[(each.nanoseconds, each.sign, each.values) for each in query.take()] for query in queries])
     assert sent[0] == sent[1]
     assert all(sent[0])
 
@@ -438,7 +438,7 @@ def test_blank_nodes_may_have_any_name() -> None:
         engine.push(STREAM, [(ex("a"), ex(name), ex("y")) for name in ("at", "with", "in")], time="1s")
         for time in ("7s", "8s"):
             engine.heartbeat(time)
-        assert [[each.time // SECOND for each in query.take()] for query in queries] == [[], [7], [8]]
+        assert [[each.nanoseconds // SECOND for each in query.take()] for query in queries] == [[], [7], [8]]
 
 
 def test_more_variables_than_a_join_can_share() -> None:

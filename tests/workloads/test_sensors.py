@@ -61,7 +61,7 @@ def number(value: str) -> float:
 def answered(data: Data, name: str) -> list[Row]:
     """The times and rows that a query sends."""
     query = SENSORS.query(SENSORS.asked([name])[0])
-    return [(each.time // MILLISECOND, tuple(map(str, each.values))) for each in answers([query], data)[name]]
+    return [(each.nanoseconds // MILLISECOND, tuple(map(str, each.values))) for each in answers([query], data)[name]]
 
 
 def boundaries(observations: list[Observation]) -> range:

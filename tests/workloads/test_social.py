@@ -50,7 +50,7 @@ def _last(iri: str) -> str:
 def answered(data: Data, name: str, **constants: str) -> list[Row]:
     """The times and rows that a query sends."""
     query = SOCIAL.query(SOCIAL.asked([name])[0], **constants)
-    return [(each.time // MILLISECOND, tuple(map(str, each.values))) for each in answers([query], data)[name]]
+    return [(each.nanoseconds // MILLISECOND, tuple(map(str, each.values))) for each in answers([query], data)[name]]
 
 
 def test_posts_of_friends(data: Data) -> None:

@@ -126,13 +126,13 @@ class Seen:
         for name, each in sent.items():
             for _, rows in groupby(each.results(), attrgetter("tick")):
                 found = list(rows)
-                self.first = found[0].time if self.first is None else self.first
+                self.first = found[0].nanoseconds if self.first is None else self.first
                 values = ([lexical(value) for value in row.values] for row in found if not row.empty)
                 match name:
                     case "routes":
                         self.lists.show_routes([Route.of(each) for each in values])
                     case _:
-                        self.lists.show_profit([Area.of(each) for each in values], found[0].time)
+                        self.lists.show_profit([Area.of(each) for each in values], found[0].nanoseconds)
 
     def close(self) -> None:
         self.metrics.watchers.remove(self._measured)

@@ -30,7 +30,7 @@ _FEW = 8
 _SIGNS = ("", "+", "-")
 """By the sign of a weight: 0, 1, -1."""
 _result = partial(tuple.__new__, Result)
-"""A result from all its fields: `Result._make` without its checks."""
+"""A result from the tuple of all its fields."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,9 +151,9 @@ class Answers:
         empty: Iterable[bool] = repeat(False),
     ) -> list[Result]:
         """The results of solutions in the order of their ticks."""
-        name = self.name
+        name, variables = self.name, self.query.variables
         if self.query.form == "select":
-            fields = (repeat(name), times, ticks, signs, solutions, repeat(()), repeat(None), empty)
+            fields = (repeat(name), times, ticks, signs, solutions, repeat(()), repeat(None), empty, repeat(variables))
             return list(map(_result, zip(*fields, strict=False)))
         results: list[Result] = []
         last, number = -1, 0

@@ -91,7 +91,7 @@ def _pyarrow() -> Any:
 def _heads(results: Sequence[Result]) -> Sent:
     """The results without what they say."""
     return Sent(
-        np.array([result.time for result in results], np.int64),
+        np.array([result.nanoseconds for result in results], np.int64),
         np.array([result.tick for result in results], np.int64),
         np.array([(result.sign == _PLUS) - (result.sign == _MINUS) for result in results], np.int64),
         np.array([result.empty for result in results], np.bool_),

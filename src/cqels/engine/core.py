@@ -492,7 +492,7 @@ class Core:
             return
         for result in running.make():
             if result.sign != "-" and not result.empty:
-                yield running.output, result.time, result.triples
+                yield running.output, result.nanoseconds, result.triples
 
     def _close_boundaries(self, linked: list[Running], before: int) -> None:
         """Every boundary that time passes is a tick, in the order of time, producers before consumers.

@@ -106,7 +106,7 @@ class PublishedAnswers(Answers):
         if arrival is None or self.before == before:
             return
         if not self.before:
-            yield Result(self.name, arrival.time, arrival.tick, "", (), empty=True)
+            yield Result(self.name, arrival.time, arrival.tick, "", (), empty=True, variables=self.query.selected)
         yield from self._sent(arrival, [("", row) for row in self.before])
 
     def _brought(self, expiry: Step | None, arrival: Step) -> list[tuple[str, Row]]:

@@ -27,6 +27,7 @@ from cqels.io import Result, StreamSettings
 from cqels.kernels.memory import ROOTS, Arena, give
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
+from cqels.plan.algebra import Query
 from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
 
@@ -120,7 +121,7 @@ class State:
                 executed.append((running, state))
             running.streams, running.output = frozenset(state["streams"]), state["output"]
             running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
-            running.ready = deque(_result_of(running.name, each) for each in state["ready"])
+            running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
             running.answers.restore(state["answers"], core.terms)
         for running, state in executed:
             running.pipeline = with_places(running.pipeline, iter(state["places"]))
@@ -204,14 +205,14 @@ def _result(result: Result) -> list[Any]:
     """A result that nobody has taken, as plain values."""
     values = [None if term is None else str(term) for term in result.values]
     triples = [[str(term) for term in triple] for triple in result.triples]
-    return [result.time, result.tick, result.sign, values, triples, result.boolean, result.empty]
+    return [result.nanoseconds, result.tick, result.sign, values, triples, result.boolean, result.empty]
 
 
-def _result_of(name: str, plain: list[Any]) -> Result:
+def _result_of(query: Query, name: str, plain: list[Any]) -> Result:
     time, tick, sign, values, triples, boolean, empty = plain
     terms: Any = tuple(tuple(term_of(text) for text in triple) for triple in triples)
     row = tuple(None if text is None else term_of(text) for text in values)
-    return Result(name, time, tick, sign, row, terms, boolean, empty)
+    return Result(name, time, tick, sign, row, terms, boolean, empty, query.selected)
 
 
 def _write(arena: Arena, root: int, data: bytes) -> None:

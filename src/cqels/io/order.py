@@ -23,7 +23,7 @@ class InTime:
         """What can go now that each query has sent some more: the query's number, and the result."""
         for waiting, more in zip(self._waiting, sent, strict=True):
             waiting += more
-        times = [waiting[-1].time for waiting in self._waiting if waiting]
+        times = [waiting[-1].nanoseconds for waiting in self._waiting if waiting]
         if not times:
             return iter(())
         latest = max(times)
@@ -40,8 +40,8 @@ class InTime:
             for number, (waiting, count) in enumerate(zip(self._waiting, counts, strict=True))
         ]
         self._waiting = [waiting[count:] for waiting, count in zip(self._waiting, counts, strict=True)]
-        return heapq.merge(*gone, key=lambda pair: pair[1].time)
+        return heapq.merge(*gone, key=lambda pair: pair[1].nanoseconds)
 
 
 def _time(result: Result) -> int:
-    return result.time
+    return result.nanoseconds

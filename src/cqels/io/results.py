@@ -4,34 +4,147 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, SupportsIndex, TextIO, overload
 from urllib.parse import quote
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
+from cqels.model.conversion import Plain, plain
 from cqels.model.errors import CqelsError
 from cqels.model.notation import Notation
 from cqels.model.terms import XSD_DATE_TIME, XSD_STRING, Term, Triple
-from cqels.model.time import format_date_time, format_time
+from cqels.model.time import date_time_at, format_date_time, format_time
 
 
-class Result(NamedTuple):
-    """One solution, constructed element or boolean that a query sent at a tick.
-
-    `sign` is "+", "-" or empty where it does not apply. `values` follow the query's variables, None being unbound.
-    `empty` marks a snapshot without solutions.
-    """
-
+class _Fields(NamedTuple):
     query: str
-    time: int
+    nanoseconds: int
     tick: int
     sign: str
     values: tuple[Term | None, ...]
-    triples: tuple[Triple, ...] = ()
-    boolean: bool | None = None
-    empty: bool = False
+    triples: tuple[Triple, ...]
+    boolean: bool | None
+    empty: bool
+    variables: tuple[str, ...]
+
+
+class Result(tuple[Any, ...]):
+    """One solution, constructed element or boolean that a query sent at a tick.
+
+    A solution is a row of the query's variables, None being unbound: `row["room"]`, `row.room` and `row[0]` are terms,
+    and so are those that one gets by iterating.  An attribute of this class goes before a variable of its name, which
+    `row["time"]` reaches.  An element has its `triples`, the answer of an ASK is `boolean`.  `sign` is "+", "-" or
+    empty where it does not apply, and `empty` marks a snapshot without solutions.
+
+    Underneath it is the tuple of its fields, since millions are made; equal are results whose fields are.
+    """
+
+    __slots__ = ()
+
+    query = _Fields.query
+    nanoseconds = _Fields.nanoseconds
+    tick = _Fields.tick
+    sign = _Fields.sign
+    values = _Fields.values
+    triples = _Fields.triples
+    boolean = _Fields.boolean
+    empty = _Fields.empty
+    variables = _Fields.variables
+
+    def __new__(
+        cls,
+        query: str,
+        nanoseconds: int,
+        tick: int,
+        sign: str,
+        values: tuple[Term | None, ...],
+        triples: tuple[Triple, ...] = (),
+        boolean: bool | None = None,
+        empty: bool = False,
+        variables: tuple[str, ...] = (),
+    ) -> Result:
+        fields = (query, nanoseconds, tick, sign, values, triples, boolean, empty, variables)
+        return tuple.__new__(cls, fields)
+
+    @property
+    def time(self) -> datetime:
+        """When it was sent, in UTC, to the microsecond; `nanoseconds` since 1970 are exact."""
+        return date_time_at(self.nanoseconds)
+
+    # ------------------------------------------------------------ the row
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __bool__(self) -> bool:
+        return True  # an answer and an element have no values, and are results
+
+    def __iter__(self) -> Iterator[Term | None]:
+        return iter(self.values)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str, /) -> Term | None: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> tuple[Term | None, ...]: ...
+    def __getitem__(self, key: Any, /) -> Any:
+        if not isinstance(key, str):
+            return self.values[key]
+        if key not in self.variables or self.empty:
+            raise KeyError(self._missing(key))
+        return self.values[self.variables.index(key)]
+
+    def __getattr__(self, name: str) -> Term | None:
+        if name not in self.variables or self.empty:
+            raise AttributeError(self._missing(name), name=name, obj=self)
+        return self.values[self.variables.index(name)]
+
+    count = property(lambda self: self.__getattr__("count"))  # which tuples have as methods
+    index = property(lambda self: self.__getattr__("index"))
+
+    def _missing(self, name: str) -> str:
+        if self.empty:
+            return "the result marks an empty snapshot: it has no values"
+        known = " ".join(f"?{each}" for each in self.variables)
+        return f"the result has no variable ?{name}, " + (f"the variables are {known}" if known else "and no others")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.variables})
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of the variables, so that `dict(row)` is `row.asdict()`."""
+        return () if self.empty else self.variables
+
+    def asdict(self) -> dict[str, Term | None]:
+        """The terms by their variables."""
+        return dict(zip(self.keys(), self.values, strict=True))
+
+    def python(self) -> dict[str, Plain | None]:
+        """Python's own values by their variables, as `plain` makes them: int, Decimal, float, bool, datetime, str …"""
+        return {name: None if term is None else plain(term) for name, term in self.asdict().items()}
+
+    # ------------------------------------------------------------ the tuple
+
+    def __repr__(self) -> str:
+        names = self.variables or map(str, range(len(self.values)))
+        parts: list[str] = [self.sign] if self.sign else []
+        parts += [f"?{name}={'unbound' if term is None else term}" for name, term in zip(names, self, strict=False)]
+        parts += [" ".join(map(str, triple)) + " ." for triple in self.triples]
+        parts += [] if self.boolean is None else [str(self.boolean).lower()]
+        parts += ["(empty)"] if self.empty else []
+        return f"<result of {self.query} at {format_time(self.nanoseconds)}, tick {self.tick}: {' '.join(parts)}>"
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(tuple.__iter__(self))
+
+    def _replace(self, **changes: Any) -> Result:
+        """The same with other fields."""
+        return Result(**(dict(zip(_Fields._fields, self.__getnewargs__(), strict=True)) | changes))
 
 
 class ResultWriter(Protocol):
@@ -51,7 +164,7 @@ class TextWriter:
         self.width = 0
 
     def write(self, result: Result) -> None:
-        time = format_time(result.time)
+        time = format_time(result.nanoseconds)
         self.width = max(self.width, len(time))
         self._stream.write(" ".join(filter(None, (time.ljust(self.width + 1), result.sign, self._body(result)))) + "\n")
 
@@ -93,7 +206,7 @@ class CsvWriter:
             rows = [[lexical(value) for value in result.values] if not result.empty else [""] * len(columns)]
         self._begin(columns)
         sign = "empty" if result.empty else result.sign
-        self._rows.writerows([format_time(result.time), result.tick, sign, *row] for row in rows)
+        self._rows.writerows([format_time(result.nanoseconds), result.tick, sign, *row] for row in rows)
 
     def close(self) -> None:
         self._begin(self._variables)
@@ -113,7 +226,7 @@ class JsonLinesWriter:
         self._variables = tuple(variables)
 
     def write(self, result: Result) -> None:
-        record: dict[str, Any] = {"query": result.query, "time": format_time(result.time), "tick": result.tick}
+        record: dict[str, Any] = {"query": result.query, "time": format_time(result.nanoseconds), "tick": result.tick}
         if result.sign:
             record["sign"] = result.sign
         if result.empty:
@@ -146,7 +259,7 @@ class TimedTriplesWriter:
             raise CqelsError("the format ntriples writes the triples of CONSTRUCT only", hint="use text, csv or jsonl")
         if result.sign == "-":
             raise CqelsError("the format ntriples cannot say that a triple is withdrawn", hint="use text, csv or jsonl")
-        time = Literal(format_date_time(result.time), datatype=XSD_DATE_TIME)
+        time = Literal(format_date_time(result.nanoseconds), datatype=XSD_DATE_TIME)
         self._stream.write(" ".join(f"{s} {p} {o} {time} ." for s, p, o in result.triples) + "\n")
 
     def close(self) -> None:

@@ -201,6 +201,15 @@ def format_date_time(time: int) -> str:
     return f"{date.fromordinal(_EPOCH_DAY + days).isoformat()}T{hour:02d}:{minute:02d}:{second:02d}{digits}Z"
 
 
+def date_time_at(time: int) -> datetime:
+    """The time as Python's datetime in UTC, cut after its microseconds. Every time of 64 bits has one.
+
+    >>> date_time_at(4 * SECOND).isoformat()
+    '1970-01-01T00:00:04+00:00'
+    """
+    return _EPOCH + timedelta(microseconds=time // MICROSECOND)
+
+
 def _date_time(text: str) -> int:
     """Nanoseconds of a text that `_DATE_TIME` matches."""
     parts = _DATE_TIME.fullmatch(text)

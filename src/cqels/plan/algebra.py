@@ -280,6 +280,11 @@ class Query:
     warnings: tuple[QueryError, ...] = field(default=(), compare=False, repr=False)
     """What is allowed and yet is probably not meant, such as a selected variable that nothing binds."""
 
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The variables that a result has values of: none but for SELECT."""
+        return self.variables if self.form == "select" else ()
+
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
     """The plans directly below a node, EXISTS patterns not among them."""

@@ -340,12 +340,12 @@ class Reference:
         if unmoved is not None:
             signed = without_expiry(query.emit, signed, each.rows, rows, unmoved, ordered=is_ordered(each.plan))
         if signed is None:
-            return [Result(each.name, now, each.ticks, "", (), empty=True)]
+            return [Result(each.name, now, each.ticks, "", (), empty=True, variables=query.selected)]
         sent: list[Result] = []
         for sign, row in signed:
             shown = sign if query.emit == "changes" else ""
             if query.form == "select":
-                sent.append(Result(each.name, now, each.ticks, shown, row))
+                sent.append(Result(each.name, now, each.ticks, shown, row, variables=query.variables))
             else:
                 triples = constructed(query, variables(each.plan), row, f"{each.name} {each.ticks} {len(sent)}")
                 if triples:

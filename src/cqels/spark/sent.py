@@ -117,10 +117,11 @@ class Sent:
                 ):
                     yield Result(name, time, tick, sign, (), triples_of(text or ""), empty=none)
             case _:
-                values = [terms(columns[f"?{each}"]) for each in self.query.variables]
+                names = self.query.variables
+                values = [terms(columns[f"?{each}"]) for each in names]
                 rows: Iterable[tuple[Term | None, ...]] = zip(*values, strict=True) if values else repeat(())
                 for time, tick, sign, none, row in zip(times, ticks, signs, empty, rows, strict=False):
-                    yield Result(name, time, tick, sign, () if none else row, empty=none)
+                    yield Result(name, time, tick, sign, () if none else row, empty=none, variables=names)
 
 
 def by_distinct(column: Any, made: Callable[[list[str]], Any]) -> Any:
