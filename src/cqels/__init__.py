@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from cqels.io import Rejected, Result
     from cqels.model.errors import CqelsError, QueryStopped
 
-__all__ = ["CqelsError", "Engine", "QueryStopped", "Rejected", "Result", "StandingQuery", "lift"]
+__all__ = ["CqelsError", "Engine", "QueryStopped", "Rejected", "Result", "StandingQuery", "__version__", "lift"]
+
+__version__ = "0.1.0"
 
 _PLACES = {
     "CqelsError": "cqels.model.errors",

@@ -545,9 +545,9 @@ def doctor() -> None:
 def version(show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
     """Continuous SPARQL queries over RDF streams and Linked Data."""
     if show:
-        from importlib.metadata import version as installed
+        from cqels import __version__
 
-        typer.echo(f"cqels {installed('cqels')}")
+        typer.echo(f"cqels {__version__}")
         raise typer.Exit
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from time import time_ns
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 from pyoxigraph import NamedNode
 
 from cqels.engine.access import Access, synchronized, while_open
@@ -20,20 +20,24 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Clock
 from cqels.engine.core import Core, sources_of
-from cqels.engine.intake import Data, Intake, StreamBlock, Time
+from cqels.engine.intake import Data, Intake, StreamBlock, Time, bytes_of, nanoseconds
 from cqels.engine.merge import Merge
 from cqels.engine.running import Running
 from cqels.engine.snapshot import Aside, State
-from cqels.engine.standing import StandingQuery
+from cqels.engine.standing import StandingQuery, check_callback
 from cqels.io import Element, Rejected, StreamSettings, late_reason
+from cqels.io.objects import quads_of, triples_of
 from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
-from cqels.model.time import parse_duration, parse_time
+from cqels.model.time import MICROSECOND, parse_duration
 from cqels.plan.algebra import Query, Service, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
+
+Duration: TypeAlias = timedelta | int | str
+"""An int is in nanoseconds."""
 
 
 class Engine:
@@ -63,7 +67,7 @@ class Engine:
         share: bool = True,
         allow_service: str | Iterable[str] | None = None,
         allow_load: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
-        service_refresh: Time | None = None,
+        service_refresh: Duration | None = None,
     ) -> None:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
@@ -89,7 +93,7 @@ class Engine:
         """What queries ask of endpoints, by their names."""
         arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
         self.access.in_file = memory is not None
-        self._core = Core(self.store, arena, start=parse_time(start), share=share)
+        self._core = Core(self.store, arena, start=nanoseconds(start), share=share)
         self._clock = Clock(now=now)
         self._settings: dict[str, StreamSettings] = {}
         self._state = State(self._core, self._clock, self._settings)
@@ -143,7 +147,7 @@ class Engine:
         return tuple(self._core.streams)
 
     @while_open
-    def stream(self, iri: str, *, lateness: Time = 0, idle: Time = 0, clock: str = "event") -> None:
+    def stream(self, iri: str, *, lateness: Duration = 0, idle: Duration = 0, clock: str = "event") -> None:
         """Declare a stream. One that a query names is declared by that, with nothing waited for.
 
         Elements are held back for `lateness` and sorted; a stream that is silent holds others back for its `idle` time.
@@ -169,10 +173,18 @@ class Engine:
         self._clock.add(settings)
 
     @while_open
-    def load(self, path: str | os.PathLike[str], graph: str | NamedNode | None = None) -> int:
-        """Add the triples of a file to the dataset, to the default graph or to a named one: how many the file has."""
+    def load(self, source: Any, graph: str | NamedNode | None = None) -> int:
+        """Add triples to the dataset, to the default graph or to a named one: how many the source has.
+
+        That is the path of a file, or a graph, a dataset or a list of triples of pyoxigraph or of rdflib; the named
+        graphs of a dataset stay what they are.
+        """
         name = NamedNode(graph) if isinstance(graph, str) else graph
-        return int(self.update(lambda store: store.load(os.fspath(path), name)))
+        if isinstance(source, str | os.PathLike):
+            return int(self.update(lambda store: store.load(os.fspath(source), name)))
+        quads = list(quads_of(source, name))
+        self.update(lambda store: store.add(quads))
+        return len(quads)
 
     @while_open
     def update(self, change: str | Callable[[Store], Any]) -> Any:
@@ -180,6 +192,11 @@ class Engine:
         changed: set[NamedNode | None] = set()
         end = self.store.subscribe(changed.update)
         try:
+            if not isinstance(change, str) and not callable(change):
+                raise CqelsError(
+                    f"an update of type {type(change).__name__} is not taken",
+                    hint="it is a SPARQL Update as a text, or a function of the store",
+                )
             if isinstance(change, str):
                 from cqels.store.script import execute
 
@@ -242,6 +259,7 @@ class Engine:
         query names and that are not there are declared, unless `declare` is False: then that is an error.  A graph of
         FROM or FROM NAMED that is not loaded is an error, too, unless `check_graphs` is False.
         """
+        check_callback(callback)
         budget = Budget.of(memory, time)
         planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
         chosen = planned.name or self._unused_name()
@@ -323,20 +341,21 @@ class Engine:
     @while_open
     def push(
         self,
-        stream: str | Mapping[str, StreamBlock],
-        data: Data | Sequence[Data] | None = None,
-        time: Time | Sequence[Time] | None = None,
+        stream: str | NamedNode | Mapping[str, StreamBlock],
+        data: Data = None,
+        time: Time | Iterable[Time] | None = None,
     ) -> None:
         """Elements arrive on a stream.
 
-        `data` is N-Triples or Turtle text, pyoxigraph triples, or (s, p, o) tuples of terms: one element at one time.
-        With a list of times it is a list of such: a block of elements.  Without a time it is lines of timed N-Triples
-        (`s p o time .`, integers in milliseconds), each line an element.
+        `data` is N-Triples or Turtle text, or of pyoxigraph or rdflib a triple, a list of triples or a graph, where a
+        triple may be a tuple of terms: one element at one time.  With a list of times it is a list of such: a block of
+        elements.  Without a time it is lines of timed N-Triples (`s p o time .`, integers in milliseconds), each line
+        an element.  A time is a datetime, in UTC unless it has a zone, an int of nanoseconds, or a text such as `4s`.
 
         Blocks of several streams come together as `{stream: lines, stream: (data, times)}`: they are merged by time,
         while each call by itself makes what is older than its newest element late on other streams.
         """
-        if isinstance(stream, str):
+        if not isinstance(stream, Mapping):
             self.push_batch(self._block(stream, data, time))
             return
         if data is not None or time is not None:
@@ -349,20 +368,20 @@ class Engine:
             merge.add(number, self._block(iri, content, times))
         self.push_batch(merge.due())
 
-    def _block(self, stream: str, data: Data | Sequence[Data] | None, time: Time | Sequence[Time] | None) -> Batch:
+    def _block(self, stream: str | NamedNode, data: Data, time: Time | Iterable[Time] | None) -> Batch:
+        stream = stream.value if isinstance(stream, NamedNode) else stream
         number = self._number(stream)
         if time is None:
             if self._settings[stream].arrival and data is not None:
                 time = 0  # the clock knows
             elif not isinstance(data, str | bytes):
+                next(triples_of(data), None)  # what is no element would need no time either
                 raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")
         if time is None:
-            content = data.encode() if isinstance(data, str) else data
-            assert isinstance(content, bytes)
-            return self.intake.lines(number, content, reject=self._malformed(stream))[0]
-        if isinstance(time, Sequence | np.ndarray) and not isinstance(time, str):
-            return self.intake.several(number, data, time)  # type: ignore[arg-type]
-        return self.intake.one(number, data, time)  # type: ignore[arg-type]
+            return self.intake.lines(number, bytes_of(data), reject=self._malformed(stream))[0]
+        if isinstance(time, Iterable) and not isinstance(time, str):
+            return self.intake.several(number, data, time)
+        return self.intake.one(number, data, time)
 
     @while_open
     def push_elements(self, elements: Iterable[Element]) -> None:
@@ -385,7 +404,7 @@ class Engine:
         """No element before this time will come, on one stream or on all."""
         number = None if stream is None else self._number(stream)
         self._take_up()
-        self._proceed(self._clock.heartbeat(parse_time(time), number))
+        self._proceed(self._clock.heartbeat(nanoseconds(time), number))
         self._tell()
 
     @while_open
@@ -400,6 +419,8 @@ class Engine:
             self._core.proceed(released)
 
     def _number(self, stream: str) -> int:
+        if not isinstance(stream, str):
+            raise CqelsError(f"a stream of type {type(stream).__name__} is not taken", hint="a stream is its IRI")
         if stream not in self._settings:
             if stream in self._core.streams:
                 raise CqelsError(f"stream <{stream}> is made by a query: nothing else can be pushed to it")
@@ -542,17 +563,22 @@ def _emptied(path: Path) -> Path:
     return path
 
 
-def _interval(value: Time) -> int:
+def _interval(value: Duration) -> int:
     length = _duration(value)
     if length <= 0:
         raise CqelsError("the interval of service_refresh is not longer than 0", hint="service_refresh='5m'")
     return length
 
 
-def _duration(value: Time) -> int:
-    if isinstance(value, int):
+def _duration(value: Duration) -> int:
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1) * MICROSECOND
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise CqelsError(f"a duration of type {kind} is not taken", hint="write it as in '10s', or as a timedelta")
     try:
-        return parse_duration(str(value))
+        return parse_duration(value)
     except ValueError as error:
         raise CqelsError(str(error)) from None

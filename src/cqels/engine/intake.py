@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from pyoxigraph import RdfFormat, parse
-from pyoxigraph import Triple as OxigraphTriple
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
 from cqels.io.ntriples import parse_timed_line
+from cqels.io.objects import triples_of
 from cqels.kernels.terms import Block, tokenize
 from cqels.kernels.tokenizer import EMPTY, TIMED, TRIPLE
 from cqels.model.errors import CqelsError, DataError
-from cqels.model.terms import Term, Triple
+from cqels.model.terms import Triple
 from cqels.model.time import parse_time, unit_nanoseconds
 
 Text: TypeAlias = str | bytes
-Triples: TypeAlias = Iterable[OxigraphTriple | tuple[Term, Term, Term]]
-Data: TypeAlias = Text | Triples
-Time: TypeAlias = datetime | int | str
-StreamBlock: TypeAlias = Text | tuple[Sequence[Data], Sequence[Time]]
+Data: TypeAlias = Any
+"""Text, or what `cqels.io.objects` takes: triples, graphs and datasets of pyoxigraph and rdflib."""
+Time: TypeAlias = datetime | int | str | np.datetime64 | np.integer[Any]
+StreamBlock: TypeAlias = Text | tuple[Iterable[Data], Iterable[Time]]
 """Elements of a stream: lines of timed N-Triples, or a list of data with a list of times."""
 
 
@@ -38,15 +38,17 @@ class Intake:
         words = self._words(data)
         if not words:
             raise DataError("an element has at least one triple")
-        return _batch([_nanoseconds(time)], stream, [len(words) // 3], words)
+        return _batch([nanoseconds(time)], stream, [len(words) // 3], words)
 
-    def several(self, stream: int, data: Sequence[Data], times: Sequence[Time]) -> Batch:
+    def several(self, stream: int, data: Iterable[Data], times: Iterable[Time]) -> Batch:
         """A block of elements, each with its time."""
-        if len(data) != len(times):
-            raise CqelsError(f"there are {len(data)} elements and {len(times)} times")
-        moments = [_nanoseconds(time) for time in times]
+        if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+            raise CqelsError("there is one element and a list of times", hint="give a list of elements")
+        data, moments = list(data), [*map(nanoseconds, times)]
+        if len(data) != len(moments):
+            raise CqelsError(f"there are {len(data)} elements and {len(moments)} times")
         if all(isinstance(each, str | bytes) for each in data):
-            texts = [_bytes(each) for each in data]  # type: ignore[arg-type]
+            texts = [bytes_of(each) for each in data]
             counts, words = self._texts(texts)
         else:
             parts = [self._words(each) for each in data]
@@ -110,9 +112,9 @@ class Intake:
         return _batch([time], stream, [len(triples)], words)
 
     def _words(self, data: Data) -> list[int]:
-        return self._text(_bytes(data)) if isinstance(data, str | bytes) else self._triples(data)
+        return self._text(bytes_of(data)) if isinstance(data, str | bytes) else self._triples(triples_of(data))
 
-    def _triples(self, data: Triples) -> list[int]:
+    def _triples(self, data: Iterable[Triple]) -> list[int]:
         encode = self.terms.encode
         found: list[int] = []
         for triple in data:
@@ -163,12 +165,26 @@ def _batch(times: list[int], stream: int, counts: Sequence[int], words: Sequence
     )
 
 
-def _bytes(text: Text) -> bytes:
-    return text.encode() if isinstance(text, str) else text
-
-
-def _nanoseconds(time: Time) -> int:
+def bytes_of(text: Text) -> bytes:
+    """A text in UTF-8."""
     try:
-        return parse_time(time)
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError as error:
+        raise DataError(f"character {error.start + 1} of the text is half a character: it is not Unicode") from None
+
+
+def nanoseconds(time: Time) -> int:
+    """A time that a user gives."""
+    try:
+        match time:
+            case np.datetime64() if not np.isnat(time):
+                return parse_time(np.datetime_as_string(time, unit="ns"))
+            case np.integer():
+                return parse_time(int(time))
+            case _:
+                return parse_time(time)
     except ValueError as error:
-        raise CqelsError(str(error), hint="a time is a datetime, nanoseconds, or a text such as '4s'") from None
+        raise CqelsError(str(error), hint=_TIMES) from None
+
+
+_TIMES = "a time is a datetime (in UTC unless it has a zone), an int of nanoseconds since 1970, or a text such as '4s'"

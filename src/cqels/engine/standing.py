@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cqels.engine.access import synchronized, while_open
 from cqels.engine.running import Running
 from cqels.io import Result
-from cqels.model.errors import QueryStopped
+from cqels.model.errors import CqelsError, QueryStopped
 from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     import pyarrow
 
     from cqels.engine.engine import Engine
+
+
+def check_callback(callback: object) -> None:
+    if callback is not None and not callable(callback):
+        kind = type(callback).__name__
+        raise CqelsError(f"a callback of type {kind} is not taken", hint="it is a function of one result")
 
 
 class StandingQuery:
@@ -97,6 +103,7 @@ class StandingQuery:
         once; the results of that are given when those before them have been.  If it raises, the other results are
         given all the same, to it and to other functions; then the first exception goes to the caller of the push.
         """
+        check_callback(callback)
         self._callback = callback
         if callback is None:
             self._engine.listening.pop(self, None)
@@ -181,7 +188,5 @@ class StandingQuery:
         try:
             import polars
         except ImportError:
-            from cqels.model.errors import CqelsError
-
             raise CqelsError("polars is not installed", hint="pip install 'cqels[polars]'") from None
         return polars.from_arrow(self.arrow())

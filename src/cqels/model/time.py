@@ -125,16 +125,21 @@ def parse_iso_duration(text: str) -> int:
     return _within_range(sum(_scaled(number, size, body) for number, size in sizes if number), body)
 
 
-def parse_time(value: datetime | int | str) -> int:
+def parse_time(value: object) -> int:
     """The time that a datetime (UTC unless it says otherwise), a number of nanoseconds or a text stands for.
 
-    A text is an ISO dateTime or a duration since 0, `-4s` being before 0.
+    A text is an ISO dateTime or a duration since 0, `-4s` being before 0.  Nanoseconds of a pandas Timestamp count.
     """
     if isinstance(value, datetime):
+        if value != value:  # NaT of pandas
+            raise ValueError("the time is missing")
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return _within_range((aware - _EPOCH) // timedelta(microseconds=1) * MICROSECOND, str(value))
-    if isinstance(value, int):
+        microseconds = (aware - _EPOCH) // timedelta(microseconds=1)
+        return _within_range(microseconds * MICROSECOND + getattr(value, "nanosecond", 0), str(value))
+    if isinstance(value, int) and not isinstance(value, bool):
         return _within_range(int(value), str(value))
+    if not isinstance(value, str):
+        raise ValueError(f"a time of type {type(value).__name__} is not taken")
     body = value.strip()
     if _DATE_TIME.fullmatch(body):
         return _within_range(_date_time(body), body)

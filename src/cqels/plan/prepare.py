@@ -33,10 +33,14 @@ def prepare(
         raise
 
 
-def planned(query: str | os.PathLike[str] | Query, **options: Any) -> tuple[Query, Source | None]:
+def planned(query: object, **options: Any) -> tuple[Query, Source | None]:
     """The plan of a text or of a file's text, and where its errors are."""
     if isinstance(query, Query):
         return query, None
+    if not isinstance(query, str | os.PathLike):
+        raise QueryError(
+            f"a query of type {type(query).__name__} is not taken", hint="give its text, or the path of a file with it"
+        )
     text, place = os.fspath(query), "<query>"
     if not isinstance(query, str) or (text.endswith(".rq") and "\n" not in text and "{" not in text):
         text, place = read_query(Path(text)), text
