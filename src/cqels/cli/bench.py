@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from cqels.model.errors import CqelsError
+from cqels.model.extras import optional
 from cqels.plan.algebra import Query
 from cqels.scenarios import NAMES, Data, Scenario, scenario
 from cqels.scenarios.pages import MARKS, between, page, together
@@ -116,7 +117,12 @@ def write_report(folders: Sequence[Path], into: Path, *, said: Console) -> None:
 
 
 def _check(wanted: Wanted, chosen: Scenario) -> None:
-    """Refuse what does not go together."""
+    """Refuse what does not go together, and what is not installed."""
+    optional("pyarrow", "arrow")  # which answers are taken with
+    if wanted.engine == "spark":
+        from cqels.cli.on_spark import check_installed
+
+        check_installed()
     if wanted.experiment is None:
         if wanted.most is not None:
             raise CqelsError("--most is for an experiment", hint="name it with --experiment")

@@ -19,6 +19,7 @@ from cqels.engine.terms import Column, Terms
 from cqels.io import Result
 from cqels.kernels.columns import join_rows, measure_texts
 from cqels.model.errors import CqelsError
+from cqels.model.extras import optional
 from cqels.model.moments import Moment
 from cqels.model.terms import Term
 from cqels.model.values import Number, value_of
@@ -77,12 +78,9 @@ def _table(arrow: Any, sent: Sent, columns: dict[str, Any]) -> Any:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-    except ImportError:
-        raise CqelsError("pyarrow is not installed", hint="pip install 'cqels[arrow]'") from None
-    return pyarrow
+    arrow = optional("pyarrow", "arrow")
+    optional("pyarrow.compute", "arrow")
+    return arrow
 
 
 # ---------------------------------------------------------------- of words and of results

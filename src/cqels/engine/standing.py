@@ -11,6 +11,7 @@ from cqels.engine.access import synchronized, while_open
 from cqels.engine.running import Running
 from cqels.io import Result
 from cqels.model.errors import CqelsError, QueryStopped
+from cqels.model.extras import optional
 from cqels.plan.algebra import Query
 
 if TYPE_CHECKING:
@@ -181,12 +182,9 @@ class StandingQuery:
 
     def pandas(self) -> pandas.DataFrame:
         """`arrow()` for pandas."""
+        optional("pandas", "pandas")  # before anything is taken
         return self.arrow().to_pandas()
 
     def polars(self) -> polars.DataFrame:
         """`arrow()` for polars."""
-        try:
-            import polars
-        except ImportError:
-            raise CqelsError("polars is not installed", hint="pip install 'cqels[polars]'") from None
-        return polars.from_arrow(self.arrow())
+        return optional("polars", "polars").from_arrow(self.arrow())

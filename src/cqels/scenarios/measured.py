@@ -11,6 +11,7 @@ from cqels.engine.engine import Engine
 from cqels.engine.merge import merged
 from cqels.engine.replay import batches
 from cqels.io import Rejected, StreamDeclaration, Tally, settings_of
+from cqels.model.extras import optional
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query
 from cqels.reference.replay import replay as judged
@@ -81,8 +82,7 @@ def embedded(
     clock: Callable[[], float] = process_time,
 ) -> Measured:
     """A run in this process, in processor time or by another clock. What `take` does with results is not counted."""
-    import pyarrow
-
+    pyarrow = optional("pyarrow", "arrow")
     pyarrow.array([""])  # the first array imports pandas, which is not what is measured
     declarations = read_by(queries, data)
     rejected: list[Rejected] = []

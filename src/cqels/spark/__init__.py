@@ -18,4 +18,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'cqels.spark' has no attribute '{name}'")
     from importlib import import_module
 
+    from cqels.spark.session import check_installed
+
+    check_installed()
     return getattr(import_module(_PLACES[name]), name)

@@ -68,8 +68,7 @@ def start(
     Spark's own and go before ours; options for Java are added.  With a `log`, all that Java and its workers say goes to
     that file, and Ctrl-C does not reach them.
     """
-    if missing := missing_parts():
-        raise CqelsError(f"Spark is not installed: there is no {' and no '.join(missing)}", hint=INSTALL)
+    check_installed()
     from pyspark.sql import SparkSession
 
     ours = settings_for(master, name=name, partitions=partitions, ui=ui)
@@ -89,6 +88,12 @@ def start(
             _launch(chosen, log)
         spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+def check_installed() -> None:
+    """All of Spark is there."""
+    if missing := missing_parts():
+        raise CqelsError(f"Spark is not installed: there is no {' and no '.join(missing)}", hint=INSTALL)
 
 
 def missing_parts() -> list[str]:
