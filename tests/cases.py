@@ -100,6 +100,8 @@ class Asked:
     emit: str | None = None
     policy: str | None = None
     dialect: str | None = None
+    lenient: bool = False
+    """Variables that are bound nowhere are warned of."""
     ticks: bool = False
     """The rows show the number of the tick."""
 
@@ -109,7 +111,9 @@ class Asked:
         name = None if registered else self.names.iri(self.name).value if self.name[0] in ":<" else self.name
         text = self.names.prologue + self.text
         try:
-            query = prepare(text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect)
+            query = prepare(
+                text, name=name, emit=self.emit, policy=self.policy, dialect=self.dialect, lenient=self.lenient
+            )
         except CqelsError as error:
             raise self.placed(error) from None
         for warning in query.warnings:
@@ -297,6 +301,8 @@ def _query(asked: Asked, options: list[str]) -> tuple[Asked, int]:
         match key:
             case "ticks":
                 asked = replace(asked, ticks=True)
+            case "lenient":
+                asked = replace(asked, lenient=True)
             case "at":
                 time = parse_time(value)
             case "name" | "policy" | "dialect":

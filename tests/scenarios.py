@@ -53,7 +53,7 @@ class Register:
     policy: str | None = None
 
     def prepared(self) -> Query:
-        return prepare(f"{PREFIX} {self.text}", name=self.name, emit=self.emit, policy=self.policy)
+        return prepare(f"{PREFIX} {self.text}", name=self.name, emit=self.emit, policy=self.policy, lenient=True)
 
     def reads(self, stream: str) -> bool:
         """The text names this stream (a `STREAM ?s` names none); REGISTER names the one that it makes itself."""

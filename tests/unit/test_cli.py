@@ -120,6 +120,21 @@ def test_check(run: Run) -> None:
     assert err.splitlines()[:2] == ["error: prefix foaf: is not declared", "  --> wrong.rq:1:15"]
 
 
+def test_a_variable_that_is_bound_nowhere(run: Run) -> None:
+    text = QUERY.replace("SELECT ?room", "SELECT ?rom", 1)
+    assert text != QUERY
+    text = text.partition("GROUP BY")[0].replace(" (COUNT(*) AS ?n)", "")
+    Path("slip.rq").write_text(text)
+    rows = ["--stream", "<http://ex.org/obs>=obs.nt", "--data", "rooms.ttl"]
+    for words in (["check", "slip.rq"], ["explain", "slip.rq"], ["run", "slip.rq", *rows]):
+        code, _, err = run(*words)
+        assert (code, err.splitlines()[0]) == (2, "error: ?rom is selected but no pattern binds it")
+        assert "hint: did you mean ?room" in err
+        code, out, err = run(*words, "--lenient")
+        assert (code, err.splitlines()[0]) == (0, "warning: ?rom is selected but no pattern binds it")
+        assert out
+
+
 def wrong(name: str, text: str | bytes) -> Callable[[], None]:
     def write() -> None:
         Path(name).write_bytes(text.encode() if isinstance(text, str) else text)

@@ -208,6 +208,17 @@ def test_a_query_that_others_read_stays() -> None:
         made.drop()
 
 
+def test_a_variable_that_is_bound_nowhere() -> None:
+    slip = HOT.replace("?s ?t WHERE", "?s ?temp WHERE")
+    with cqels.Engine() as engine:
+        with pytest.raises(cqels.CqelsError, match=r"\?temp is selected but no pattern binds it"):
+            engine.register(slip)
+        query = engine.register(slip, lenient=True)
+        engine.push(OBS, reading("a", 31), time="1s")
+        assert [row.temp for row in query] == [None]
+        assert [warning.message for warning in query.query.warnings] == ["?temp is selected but no pattern binds it"]
+
+
 def test_a_callback_gets_results_as_they_come() -> None:
     seen: list[Result] = []
     with cqels.Engine() as engine:

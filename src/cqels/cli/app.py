@@ -51,6 +51,14 @@ EmitOption = Annotated[
         "with a sign (changes), the ordered result (snapshot). By default the query tells.",
     ),
 ]
+LenientOption = Annotated[
+    bool,
+    typer.Option(
+        "--lenient",
+        rich_help_panel=_MEANING,
+        help="Warn of variables that are selected, ordered or grouped by and bound nowhere, instead of stopping.",
+    ),
+]
 PolicyOption = Annotated[
     Policy | None,
     typer.Option(
@@ -69,13 +77,14 @@ def explain(
     dialect: DialectOption = None,
     emit: EmitOption = None,
     policy: PolicyOption = None,
+    lenient: LenientOption = False,
 ) -> None:
     """Show the plan of a query: streams and their windows, static tables, filters, and what is emitted when."""
     from cqels.flow.obstacles import computed_anew
     from cqels.plan.explain import explain as explained
     from cqels.plan.rules import rewrite
 
-    plan = _prepared(query, dialect, emit, policy)
+    plan = _prepared(query, dialect, emit, policy, lenient=lenient)
     shown = plan if written else rewrite(plan)
     anew = {} if written else {id(part): reason for part, reason in computed_anew(shown.plan)}
     typer.echo(
@@ -89,12 +98,12 @@ def explain(
 
 
 @app.command()
-def check(queries: QueryPaths, dialect: DialectOption = None) -> None:
+def check(queries: QueryPaths, dialect: DialectOption = None, lenient: LenientOption = False) -> None:
     """Say for each query whether it can run as written, and if not, where and why. Exit code 2 if one cannot."""
     failed = False
     for path in queries:
         try:
-            plan = _prepared(path, dialect, None, None)
+            plan = _prepared(path, dialect, None, None, lenient=lenient)
         except CqelsError as error:
             failed = True
             typer.echo(f"error: {error}", err=True)
@@ -202,6 +211,7 @@ def run(
     emit: EmitOption = None,
     policy: PolicyOption = None,
     dialect: DialectOption = None,
+    lenient: LenientOption = False,
     start: Annotated[
         str,
         typer.Option(
@@ -336,7 +346,7 @@ def run(
 
     Run(
         engine=engine,
-        queries=_named_queries(queries, dialect, emit, policy),
+        queries=_named_queries(queries, dialect, emit, policy, lenient=lenient),
         streams=stream or [],
         data=data or [],
         graphs=graph or [],
@@ -562,23 +572,23 @@ def _text(path: Path) -> str:
     return _standard_input() if str(path) == "-" else read_query(path)
 
 
-def _prepared(path: Path, dialect: str | None, emit: str | None, policy: str | None) -> Query:
+def _prepared(path: Path, dialect: str | None, emit: str | None, policy: str | None, *, lenient: bool) -> Query:
     from cqels.plan.prepare import prepare
 
     source = "<stdin>" if str(path) == "-" else str(path)
-    query = prepare(_text(path), source=source, dialect=dialect, emit=emit, policy=policy)
+    query = prepare(_text(path), source=source, dialect=dialect, emit=emit, policy=policy, lenient=lenient)
     for warning in query.warnings:
         typer.echo(f"warning: {warning}", err=True)
     return query
 
 
 def _named_queries(
-    paths: list[Path], dialect: str | None, emit: str | None, policy: str | None
+    paths: list[Path], dialect: str | None, emit: str | None, policy: str | None, *, lenient: bool
 ) -> list[tuple[Query, Source]]:
     """The queries, each with its text; one that does not say its name has that of its file."""
     from cqels.model.errors import Source
 
-    prepared = [(_prepared(path, dialect, emit, policy), path) for path in paths]
+    prepared = [(_prepared(path, dialect, emit, policy, lenient=lenient), path) for path in paths]
     taken = {query.name for query, _ in prepared if query.name}
     found = []
     for query, path in prepared:

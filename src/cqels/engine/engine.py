@@ -249,6 +249,7 @@ class Engine:
         time: int | str | None = None,
         declare: bool = True,
         check_graphs: bool = True,
+        lenient: bool = False,
     ) -> StandingQuery:
         """Add a query: its text, or the path of a file with it. It sees what arrives from now on.
 
@@ -258,10 +259,13 @@ class Engine:
         With a `callback` results are given to it as they come, one by one, instead of being kept.  Streams that the
         query names and that are not there are declared, unless `declare` is False: then that is an error.  A graph of
         FROM or FROM NAMED that is not loaded is an error, too, unless `check_graphs` is False.
+
+        A variable that is selected, ordered or grouped by and bound nowhere is an error, unless the query is read
+        `lenient`: then its plan has a warning of it.
         """
         check_callback(callback)
         budget = Budget.of(memory, time)
-        planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
+        planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect, lenient=lenient)
         chosen = planned.name or self._unused_name()
         try:
             if chosen in self._queries:

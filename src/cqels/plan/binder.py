@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from pyoxigraph import NamedNode
 
 from cqels.lang import syntax
@@ -19,9 +21,19 @@ POLICIES = ("cqels", "window-close", "cqels-1")
 _CLOSING = ("c-sparql", "sparqlstream", "rsp-ql")
 
 
-def bind(query: syntax.Query, *, name: str | None = None, emit: str | None = None, policy: str | None = None) -> Query:
-    """The plan of a query, as written: no rule has changed it yet."""
-    return Binder(query).query(name, emit, policy)
+def bind(
+    query: syntax.Query,
+    *,
+    name: str | None = None,
+    emit: str | None = None,
+    policy: str | None = None,
+    lenient: bool = False,
+) -> Query:
+    """The plan of a query, as written: no rule has changed it yet.
+
+    A variable that is selected, ordered or grouped by and bound nowhere is an error, or else a warning if `lenient`.
+    """
+    return Binder(query, lenient=lenient).query(name, emit, policy)
 
 
 def bind_group(group: syntax.Group) -> Plan:
@@ -37,8 +49,9 @@ def bind_group(group: syntax.Group) -> Plan:
 class Binder(PatternBinder):
     """Binds one query: its form, grouping and modifiers."""
 
-    def __init__(self, query: syntax.Query | None) -> None:
+    def __init__(self, query: syntax.Query | None, *, lenient: bool = False) -> None:
         super().__init__(query)
+        self._lenient = lenient
         self._fresh = 0
         self._warnings: list[QueryError] = []
 
@@ -166,6 +179,7 @@ class Binder(PatternBinder):
             given = {variable.name for variable in form.values.variables} if form.values is not None else set()
             names, aliases = self._items(items, plan, given, grouped=grouped)
         order = [(self.expression(each.expression), each.descending) for each in modifier.order_by]
+        self._bound_outside(form, plan, aliases, order)
         having = [self.expression(each) for each in modifier.having]
         if grouped:
             plan, aliases, having, order = self._grouped(form, plan, aliases, having, order)
@@ -179,6 +193,17 @@ class Binder(PatternBinder):
         for alias, expression in aliases.items():
             plan = algebra.Extend(plan, alias, expression)
         return self._modified(plan, names, order, form.distinct or form.reduced, modifier)
+
+    def _bound_outside(
+        self, form: syntax.Select, plan: Plan, aliases: dict[str, Expression], order: list[tuple[Expression, bool]]
+    ) -> None:
+        """What the solutions are grouped and ordered by may have a value."""
+        known = {*visible(plan), *aliases, *(each.name for each in (form.values.variables if form.values else ()))}
+        for item in form.modifier.group_by:
+            self._bound(item.expression, known, "grouped by")
+            known |= {item.name.name} if item.name is not None else set()
+        for key, _ in order:
+            self._bound(key, known, "ordered by")
 
     def _modified(
         self,
@@ -217,8 +242,8 @@ class Binder(PatternBinder):
             if item.name is None:
                 assert isinstance(item.expression, Var)
                 name = item.expression.name
-                if name not in known and name not in aliases and not grouped:
-                    self._warn(f"?{name} is selected but no pattern binds it", item.span, known_variables(known))
+                if name not in aliases and not grouped:
+                    self._bound(item.expression, known, "selected")
             else:
                 name = item.name.name
                 if name in known or name in names:
@@ -226,6 +251,15 @@ class Binder(PatternBinder):
                 aliases[name] = self.expression(item.expression)
             names.append(name)
         return tuple(dict.fromkeys(names)), aliases
+
+    def _bound(self, expression: Expression, known: set[str], how: str) -> None:
+        """Every variable of an expression may have a value; those of EXISTS belong to its pattern."""
+        for variable in walk(expression):
+            if isinstance(variable, Var) and not variable.name.startswith("_:") and variable.name not in known:
+                message = f"{variable} is {how} but no pattern binds it"
+                if not self._lenient:
+                    raise QueryError(message, span=variable.span, hint=_meant(variable.name, known))
+                self._warn(message, variable.span, known_variables(known))
 
     def _warn(self, message: str, span: Span | None, hint: str | None) -> None:
         self._warnings.append(QueryError(message, span=span, hint=hint))
@@ -305,15 +339,23 @@ class Binder(PatternBinder):
             raise QueryError("GROUP BY needs SELECT", span=where.span, hint="group in a sub-select")
         plan = self.where(where)
         order = [(self.expression(each.expression), each.descending) for each in modifier.order_by]
-        for key, _ in order:
-            no_aggregate(key)
         if values is not None:
             plan = joined(plan, self._values(values))
+        for key, _ in order:
+            no_aggregate(key)
+            self._bound(key, set(visible(plan)), "ordered by")
         return self._modified(plan, visible(plan), order, False, modifier)
 
     def _name_for(self, what: str) -> str:
         self._fresh += 1
         return f"_:.{what}{self._fresh}"
+
+
+def _meant(name: str, known: set[str]) -> str | None:
+    """What may be meant by a variable that has no value."""
+    near = get_close_matches(name.lower(), {each.lower(): each for each in sorted(known)}, n=1)
+    meant = next((each for each in sorted(known) if near and each.lower() == near[0]), None)
+    return known_variables(known) if meant is None else f"did you mean ?{meant}"
 
 
 def _check_call(call: Call) -> None:

@@ -21,10 +21,15 @@ def prepare(
     emit: str | None = None,
     policy: str | None = None,
     base: str | None = None,
+    lenient: bool = False,
 ) -> Query:
-    """The plan of a query's text, as written. `source` is what the text is called in errors."""
+    """The plan of a query's text, as written. `source` is what the text is called in errors.
+
+    A variable that is selected, ordered or grouped by and bound nowhere is an error, or else a warning if `lenient`.
+    """
     try:
-        query = bind(parse(text, name=source, base=base, dialect=dialect), name=name, emit=emit, policy=policy)
+        parsed = parse(text, name=source, base=base, dialect=dialect)
+        query = bind(parsed, name=name, emit=emit, policy=policy, lenient=lenient)
         for warning in query.warnings:
             warning.locate(Source(text, source))
         return query

@@ -196,16 +196,18 @@ class App:
         memory: int | str | None = None,
         time: int | str | None = None,
         spread: bool | None = False,
+        lenient: bool = False,
     ) -> Query:
         """Add a query for `run`: its text, or the path of a file with it.
 
         It is stopped, and the others go on, if its state takes more `memory` than this, as in `200MB`, or if an element
         takes more of the processor's `time`, as in `5ms`, on average over half a second of its work.  With `spread` all
         engine instances have a part of it, by a variable that all triple patterns over streams have; with None too,
-        where that can be.
+        where that can be.  A variable that is selected, ordered or grouped by and bound nowhere is an error, unless the
+        query is read `lenient`.
         """
         budget = Budget.of(memory, time)
-        planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect)
+        planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect, lenient=lenient)
         free = (name for number in count(1) if (name := f"query-{number}") not in self._queries)
         named = planned if planned.name else replace(planned, name=next(free))
         assert named.name is not None
