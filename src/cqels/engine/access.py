@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from threading import RLock
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -36,14 +35,12 @@ class Access:
         self.refusal = self.refusal or ("the engine is closed", "what its queries have sent can still be taken")
         return to_close
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Be in the middle of something: whoever this thread calls meanwhile, a signal handler say, is refused."""
         self.refusal = _BUSY
-        try:
-            yield
-        finally:
-            self.refusal = None
+
+    def __exit__(self, *error: object) -> None:
+        self.refusal = None
 
 
 _BUSY = (

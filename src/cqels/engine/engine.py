@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from time import time_ns
@@ -207,7 +207,7 @@ class Engine:
         finally:
             end()
         if changed:
-            with self.access.working():
+            with self.access:
                 self._core.changed(changed)
             self._tell()
         return result
@@ -225,7 +225,7 @@ class Engine:
 
     def _take_up(self) -> None:
         if self._services.has_news and (changed := self._services.take_up()):
-            with self.access.working():
+            with self.access:
                 self._core.changed(set(), changed)
 
     def _follow(self) -> None:
@@ -359,7 +359,7 @@ class Engine:
         Blocks of several streams come together as `{stream: lines, stream: (data, times)}`: they are merged by time,
         while each call by itself makes what is older than its newest element late on other streams.
         """
-        if not isinstance(stream, Mapping):
+        if isinstance(stream, str) or not isinstance(stream, Mapping):
             self.push_batch(self._block(stream, data, time))
             return
         if data is not None or time is not None:
@@ -379,11 +379,11 @@ class Engine:
             if self._settings[stream].arrival and data is not None:
                 time = 0  # the clock knows
             elif not isinstance(data, str | bytes):
-                next(triples_of(data), None)  # what is no element would need no time either
+                next(iter(triples_of(data)), None)  # what is no element would need no time either
                 raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")
         if time is None:
             return self.intake.lines(number, bytes_of(data), reject=self._malformed(stream))[0]
-        if isinstance(time, Iterable) and not isinstance(time, str):
+        if not isinstance(time, str | int | datetime) and isinstance(time, Iterable):
             return self.intake.several(number, data, time)
         return self.intake.one(number, data, time)
 
@@ -419,7 +419,7 @@ class Engine:
         self._tell()
 
     def _proceed(self, released: Batch) -> None:
-        with self.access.working():
+        with self.access:
             self._core.proceed(released)
 
     def _number(self, stream: str) -> int:
@@ -456,6 +456,9 @@ class Engine:
     def _tell(self) -> None:
         """Give results to the functions that wait for them, in order: what these push is told by the first call."""
         if self._telling:
+            return
+        if not self.listening:
+            self._tell_stopped()
             return
         first, failures = None, 0
         self._telling = True

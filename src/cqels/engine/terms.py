@@ -11,6 +11,7 @@ import numpy as np
 from pyoxigraph import Literal
 
 from cqels.engine.batch import Words
+from cqels.io.objects import TERMS, not_taken
 from cqels.kernels.columns import NUMBER_BYTES, number_words, place_texts
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.dictionary import decode, encode, term_of
@@ -63,6 +64,8 @@ class Terms:
             return 0
         word = self._words.get(term)
         if word is None:
+            if type(term) not in TERMS:
+                raise not_taken(term)
             if len(self._words) >= _REMEMBERED:
                 self._words.clear()
             word = self._words[term] = int(encode(term, self.dictionary))

@@ -14,7 +14,8 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
 from cqels.model.errors import DataError
 from cqels.model.terms import Term, Triple
 
-_TERMS = frozenset({NamedNode, BlankNode, Literal})
+TERMS = frozenset({NamedNode, BlankNode, Literal})
+_TRIPLES = frozenset({pyoxigraph.Triple})
 _DEFAULT_OF_RDFLIB = "urn:x-rdflib:default"
 _TAKEN = "give N-Triples or Turtle as a text; or a triple, a list of triples or a graph of pyoxigraph or of rdflib"
 _TERMS_TAKEN = "terms are those of pyoxigraph or of rdflib, as in pyoxigraph.NamedNode('http://ex.org/a')"
@@ -44,8 +45,17 @@ def statements_of(data: object) -> Iterator[Statement]:
             yield _statement(each)
 
 
-def triples_of(data: object) -> Iterator[Triple]:
+def triples_of(data: object) -> Iterable[Triple]:
     """The triples of an element, which has no named graphs."""
+    return data if isinstance(data, list) and _are_plain(data) else _triples(data)
+
+
+def _are_plain(data: list[Any]) -> bool:
+    """They are triples of pyoxigraph: of these there may be many, and whoever encodes their terms looks at those."""
+    return _TRIPLES.issuperset(map(type, data))
+
+
+def _triples(data: object) -> Iterator[Triple]:
     for triple, graph in statements_of(data):
         if graph is not None:
             raise DataError(
@@ -93,20 +103,25 @@ def _statement(data: Any) -> Statement:
 
 def term_of(value: object) -> Term:
     """The term that an object is."""
-    if type(value) in _TERMS:
+    if type(value) in TERMS:
         return value  # type: ignore[return-value]
     make = _maker(type(value))
     if make is None:
-        raise DataError(f"a term of type {type(value).__name__} is not taken", hint=_TERMS_TAKEN)
+        raise not_taken(value)
     try:
         return make(value)
     except ValueError as error:
         raise DataError(f"'{value}' is not a term: {str(error).lower()}") from None
 
 
+def not_taken(value: object) -> DataError:
+    """The error of what is no term."""
+    return DataError(f"a term of type {type(value).__name__} is not taken", hint=_TERMS_TAKEN)
+
+
 def _maker(kind: type) -> Callable[[Any], Term] | None:
     """What makes a term of an object of this type."""
-    if kind in _TERMS:
+    if kind in TERMS:
         return lambda term: term
     names = _kinds_of_rdflib(kind, "rdflib.term")
     return next((_MAKERS[name] for name in names if name in _MAKERS), None)
