@@ -367,10 +367,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no file at"):
         read_stream(declare(S, tmp_path / "none.nt"), lambda _: None)
     broken = tmp_path / "s.nt.gz"
-    for content in (b"not gzip", gzip.compress(TIMED.encode() * 50)[:-20]):
-        broken.write_bytes(content)
-        with pytest.raises(DataError, match="the file cannot be read"):
-            list(read_stream(declare(S, broken), lambda _: None))
+    broken.write_bytes(b"not gzip")
+    with pytest.raises(DataError, match="the file cannot be read"):
+        list(read_stream(declare(S, broken), lambda _: None))
 
 
 def test_globs_and_directories_are_read_in_order_and_lazily(read: Reading, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 import numpy as np
-from pyoxigraph import RdfFormat, parse
+from pyoxigraph import RdfFormat
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
+from cqels.io.faults import UNREADABLE, parsed, triple_of
 from cqels.io.ntriples import parse_timed_line
 from cqels.io.objects import triples_of
 from cqels.kernels.terms import Block, tokenize
@@ -138,10 +139,10 @@ class Intake:
     def _text(self, text: bytes) -> list[int]:
         """The words of N-Triples or Turtle."""
         try:
-            quads = list(parse(text, RdfFormat.TURTLE))
-        except SyntaxError as error:
+            triples = [triple_of(quad) for quad in parsed(text, RdfFormat.TURTLE)]
+        except UNREADABLE as error:
             raise DataError(f"the data is neither N-Triples nor Turtle: {error}") from None
-        return self._triples((quad.subject, quad.predicate, quad.object) for quad in quads)
+        return self._triples(triples)
 
 
 def _timed(block: Block, stream: int, start: int, end: int) -> Batch:

@@ -7,7 +7,6 @@ template (`layout_of`).
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase
@@ -22,8 +21,10 @@ from cqels.engine.intake import Intake
 from cqels.engine.layout import Layout, layout_of
 from cqels.engine.runs import ELEMENTS
 from cqels.io import Element, Rejected, StreamDeclaration
+from cqels.io.faults import UNREADABLE
+from cqels.io.files import MARK
 from cqels.io.lifting import Template, delimiter_of, lift_records
-from cqels.io.records import MARK, check_columns, csv_records
+from cqels.io.records import check_columns, csv_names, csv_records
 from cqels.kernels.records import DONE, FULL, NO_ROOM, UNTIMED, read_records
 from cqels.kernels.text import MANY
 
@@ -63,12 +64,20 @@ def lifted_batches(
     delimiter = delimiter_of(template, path)
     if not header:
         text.skip(MARK)
-    names = header or next(csv.reader((line + "\n" for line in text.lines()), delimiter=delimiter, strict=True), [])
+    names = header or csv_names(text, delimiter, str(path))
     check_columns(template.columns, names, str(path))
 
     def elements(count: int | None = None) -> Iterator[Element]:
         """Those of the next records, read one by one."""
-        found = csv_records(text.lines(), (), delimiter=delimiter, place=str(path), header=names, first=text.line + 1)
+        found = csv_records(
+            text,
+            (),
+            delimiter=delimiter,
+            place=str(path),
+            header=names,
+            first=text.line + 1,
+            give_back=text.give_back,
+        )
         return lift_records(declaration, str(path), islice(found, count), template, reject)
 
     def one_by_one(count: int | None) -> Iterator[Batch]:
@@ -157,13 +166,28 @@ class _Text:
             self.data = larger
             self.address = np.frombuffer(larger, np.uint8).ctypes.data
 
-    def lines(self) -> Iterator[str]:
-        """Take lines one by one, without their ends."""
-        while self.more():
-            stop = self.data.index(b"\n", self.position)
-            line = self.data[self.position : stop]
-            self.position, self.line = stop + 1, self.line + 1
-            yield line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        """Take a line, without its end."""
+        if not self.more():
+            raise StopIteration
+        stop = self.data.index(b"\n", self.position)
+        line = self.data[self.position : stop]
+        self.position, self.line = stop + 1, self.line + 1
+        return line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+    def give_back(self, lines: list[str]) -> None:
+        """Have lines again that were taken last."""
+        data = "".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape")
+        rest = bytes(self.data[self.position : self._filled])
+        whole = len(data) + self.end - self.position
+        self._before += self.position - len(data)
+        self._have_room(len(data) + len(rest))
+        self.data[: len(data) + len(rest)] = data + rest
+        self._filled, self.position, self.end = len(data) + len(rest), 0, whole
+        self.line -= len(lines)
 
 
 class _Times:
@@ -182,7 +206,7 @@ class _Times:
             value = text.decode("utf-8", "surrogateescape")
             try:
                 self._known[text] = self._template.time(lambda name: value, self._unit)
-            except ValueError:
+            except UNREADABLE:
                 self._known[text] = None
         return self._known[text]
 

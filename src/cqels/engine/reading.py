@@ -13,11 +13,12 @@ from cqels.engine.intake import Intake
 from cqels.engine.lifted import lifted_batches
 from cqels.engine.runs import ELEMENTS, run_batches
 from cqels.io import Rejected, StreamDeclaration
-from cqels.io.files import is_compressed, open_bytes, reading
+from cqels.io.faults import UnreadableFile
+from cqels.io.files import MARK, is_compressed, open_bytes, reading
 from cqels.io.lifting import Template, delimiter_of
 from cqels.io.ntriples import blank_scope, line_kind
 from cqels.io.read import format_of, read_file
-from cqels.io.records import MARK, csv_header
+from cqels.io.records import csv_header
 
 CHUNK = 1 << 21
 """Bytes that are read at a time."""
@@ -43,7 +44,24 @@ def file_batches(
     intake: Intake,
     reject: Callable[[Rejected], None],
 ) -> Iterator[Batch]:
-    """The elements of one file of a stream; a batch may be empty, where lines were rejected."""
+    """The elements of one file of a stream; a batch may be empty, where lines were rejected.
+
+    A file that cannot be read, or not to its end, is rejected.
+    """
+    try:
+        yield from _batches(declaration, path, template, stream, intake, reject)
+    except UnreadableFile as error:
+        reject(Rejected(declaration.iri, error.source.name if error.source else str(path), error.reason, ""))
+
+
+def _batches(
+    declaration: StreamDeclaration,
+    path: Path,
+    template: Template | None,
+    stream: int,
+    intake: Intake,
+    reject: Callable[[Rejected], None],
+) -> Iterator[Batch]:
     format = format_of(declaration, path)
     kind = line_kind(declaration, path) if format == "ntriples" else None
     if kind == "timed" and declaration.element in (None, "line"):

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat, parse
+from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 
 from cqels.io.declare import StreamDeclaration
 from cqels.io.element import Element, Rejected
-from cqels.io.faults import reason_of, triple_of
-from cqels.io.files import lines_of, open_bytes, reading
+from cqels.io.faults import UNREADABLE, parsed, reason_of, triple_of
+from cqels.io.files import MARK, lines_of, open_bytes, parse_file, reading
 from cqels.io.gather import Gap, Piece, Reject, gather_graphs, stated_time
 from cqels.io.ntriples import blank_scope
 from cqels.model.terms import Triple
@@ -28,19 +28,19 @@ def read_document(declaration: StreamDeclaration, path: Path, format: RdfFormat,
     text = content.decode("utf-8", "surrogateescape")
     try:
         yield document_element(declaration, content, format, blank_scope(declaration, path))
-    except (ValueError, SyntaxError) as error:
+    except UNREADABLE as error:
         place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
         reject(Rejected(declaration.iri, place, reason_of(error, text), text))
 
 
 def document_element(
-    declaration: StreamDeclaration, content: bytes | str, format: RdfFormat, scope: str, time: int | None = None
+    declaration: StreamDeclaration, content: bytes, format: RdfFormat, scope: str, time: int | None = None
 ) -> Element:
     """A document as one element, with blank nodes of its own; its time, if none is given, is a predicate's object.
 
-    Raises ValueError or SyntaxError if it is none.
+    Raises one of UNREADABLE if it is none.
     """
-    return _element(declaration, list(parse(content, format, base_iri=declaration.iri)), scope, time)
+    return _element(declaration, parsed(content.removeprefix(MARK), format, declaration.iri), scope, time)
 
 
 def read_document_lines(
@@ -54,12 +54,12 @@ def read_document_lines(
         if not line.strip() or (turtle and line.lstrip().startswith("#")):
             continue
         try:
-            quads = list(parse(directives + line, format, base_iri=declaration.iri))
+            quads = parsed(directives + line, format, declaration.iri)
             if turtle and not quads and _DIRECTIVE.match(line):
                 directives += line + "\n"
                 continue
             yield _element(declaration, quads, f"{scope}{number}_")
-        except (ValueError, SyntaxError) as error:
+        except UNREADABLE as error:
             reject(Rejected(declaration.iri, f"{path}:{number}", reason_of(error, line), line))
 
 
@@ -75,22 +75,17 @@ def _graph_pieces(
     # Labels keep their text behind the file's scope: a table of labels would grow with the stream.
     names = _PrefixedBlankNodes(blank_scope(declaration, path))
     with open_bytes(path) as file:
-        parser = parse(file, format, base_iri=declaration.iri)
-        while True:
-            try:
-                with reading(path):
-                    quad = next(parser, None)
-                if quad is None:
-                    return
-                graph = None if isinstance(quad.graph_name, DefaultGraph) else names.resource(quad.graph_name)
-                yield Piece(graph, None, (names.triple(triple_of(quad)),), str(path), f"{quad} .")
-            except (ValueError, SyntaxError) as error:
-                place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
-                # After a fault the parser may take the rest of a graph for statements of the default graph.
-                reason = f"{reason_of(error)}; the rest of the file cannot be read"
-                reject(Rejected(declaration.iri, place, reason, ""))
-                yield Gap()
-                return
+        try:
+            with reading(path):
+                for quad in parse_file(file, path, format, declaration.iri):
+                    graph = None if isinstance(quad.graph_name, DefaultGraph) else names.resource(quad.graph_name)
+                    yield Piece(graph, None, (names.triple(triple_of(quad)),), str(path), f"{quad} .")
+        except UNREADABLE as error:
+            place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
+            # After a fault the parser may take the rest of a graph for statements of the default graph.
+            reason = f"{reason_of(error)}; the rest of the file cannot be read"
+            reject(Rejected(declaration.iri, place, reason, ""))
+            yield Gap()
 
 
 def _element(declaration: StreamDeclaration, quads: Iterable[Quad], scope: str, time: int | None = None) -> Element:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cqels.model.terms import Triple
 from cqels.model.time import format_time
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +22,21 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Input that is no element: its place (`file:line`), one lowercase sentence why, and the text itself."""
+    """Input that is no element: its place (`file:line`), one lowercase sentence why, and the text itself.
+
+    Bytes that are not UTF-8 are shown as `\\xff`, so that every sink can write what it is given.
+    """
 
     stream: str
     place: str
     reason: str
     text: str
+
+    def __post_init__(self) -> None:
+        for name in ("place", "reason", "text"):
+            value = getattr(self, name)
+            if not value.isascii():
+                object.__setattr__(self, name, _HALF.sub(_escape, value))
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
@@ -42,3 +54,9 @@ def late_reason(time: int, limit: int, *, own: bool) -> str:
     else:
         help = "other streams were ahead, idle= waits for this one; or push blocks of several streams in one call"
     return f"the element of {at} is late by {behind} (the watermark is {mark}): {help}"
+
+
+def _escape(half: re.Match[str]) -> str:
+    """A byte that was not UTF-8, or half a character that JSON had as an escape."""
+    code = ord(half[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"

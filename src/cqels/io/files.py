@@ -6,15 +6,22 @@ import glob
 import gzip
 import importlib
 import io
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
+from pyoxigraph import QuadParser, RdfFormat, parse
+
+from cqels.io.faults import DEEPEST, NESTED, UnreadableFile, check_nesting
 from cqels.model.errors import DataError, Source
 
 _COMPRESSIONS = (".gz", ".zst")
+_BUFFER = 1 << 17
+MARK = b"\xef\xbb\xbf"
+"""What some programs begin a text with."""
 
 
 def files_of(path: str) -> tuple[Path, ...]:
@@ -47,7 +54,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     with reading(path):
         match path.suffix.lower():
             case ".gz":
-                return cast(IO[bytes], gzip.open(path, "rb"))
+                return io.BufferedReader(_UpToFault(path, cast(io.BufferedIOBase, gzip.open(path, "rb"))), _BUFFER)
             case ".zst":
                 return _open_zstandard(path)
             case _:
@@ -60,18 +67,84 @@ def _open_zstandard(path: Path) -> IO[bytes]:
     except ModuleNotFoundError:
         hint = "pip install 'cqels[arrow]'"
         raise DataError("a .zst file needs the library pyarrow", source=Source("", str(path)), hint=hint) from None
-    return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), 1 << 17)
+    return io.BufferedReader(_UpToFault(path, pyarrow.input_stream(str(path), compression="zstd")), _BUFFER)
+
+
+class _UpToFault(io.RawIOBase):
+    """Decompressed bytes. Where the file is damaged or cut off, they end with the last whole line before that.
+
+    The fault is told when the file is closed: what was read before is the same whatever sizes it was asked for in.
+    """
+
+    def __init__(self, path: Path, file: io.BufferedIOBase) -> None:
+        self._path, self._file = path, file
+        self._ready, self._line = b"", bytearray()
+        self._fault: DataError | None = None
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and not self._ended:
+            self._read()
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def _read(self) -> None:
+        try:
+            data = self._file.read1(_BUFFER)
+        except (OSError, EOFError, zlib.error) as error:
+            if getattr(error, "errno", None):  # of the disk, not of the bytes
+                raise
+            self._fault, self._ended = _unreadable(self._path, error), True
+            return
+        self._ended = not data
+        end = data.rfind(b"\n") + 1
+        if end or not data:
+            self._ready, self._line = bytes(self._line + data[:end]), bytearray(data[end:])
+        else:
+            self._line += data
+
+    def close(self) -> None:
+        fault, self._fault = self._fault, None
+        self._file.close()
+        super().close()
+        if fault is not None and not isinstance(sys.exc_info()[1], GeneratorExit):
+            raise fault
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn a failure to read the file (missing, truncated, not what its extension says) into a user's error."""
+    """Turn a failure to read the file (missing, not what its extension says) into a user's error."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        reason = reason[:1].lower() + reason[1:]
-        raise DataError(f"the file cannot be read: {reason}", source=Source("", str(path))) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    """An error of the user's: of the file's content, if the operating system had no part in it."""
+    reason = getattr(error, "strerror", None) or str(error)
+    message = f"the file cannot be read: {reason[:1].lower()}{reason[1:]}"
+    kind = DataError if getattr(error, "errno", None) else UnreadableFile
+    return kind(message, source=Source("", str(path)))
+
+
+def parse_file(file: IO[bytes], path: Path, format: RdfFormat, base_iri: str, *, rename: bool = False) -> QuadParser:
+    """The quads of an open file, as they are read, with blank nodes of its own if asked for.
+
+    A document that is nested too deeply for the parser is refused: it is looked through once before, if it can be.
+    """
+    if path.is_file() and format not in (RdfFormat.JSON_LD, RdfFormat.RDF_XML):
+        with open_bytes(path) as again, reading(path):
+            if sum(chunk.count(NESTED) for chunk in iter(lambda: again.read(_BUFFER), b"")) > DEEPEST:
+                with open_bytes(path) as whole:
+                    check_nesting(whole.read())
+    if cast(io.BufferedReader, file).peek(len(MARK)).startswith(MARK):
+        file.read(len(MARK))
+    return parse(file, format, base_iri=base_iri, rename_blank_nodes=rename)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:

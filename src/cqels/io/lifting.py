@@ -37,10 +37,19 @@ from pyoxigraph import Literal, NamedNode
 
 from cqels.io.declare import Format, StreamDeclaration
 from cqels.io.element import Element, Rejected
-from cqels.io.faults import reason_of
+from cqels.io.faults import UNREADABLE, reason_of
 from cqels.io.files import lines_of
 from cqels.io.gather import Gap, Piece, Reject, gather
-from cqels.io.records import Instant, Numbered, Record, csv_records, json_records, parquet_records
+from cqels.io.records import (
+    Instant,
+    Numbered,
+    Record,
+    check_columns,
+    csv_names,
+    csv_records,
+    json_records,
+    parquet_records,
+)
 from cqels.model.errors import DataError, Source, Span
 from cqels.model.terms import (
     RDF,
@@ -133,14 +142,15 @@ class Template:
         if value is None or value == "":
             raise ValueError("the record has no timestamp")
         if isinstance(value, Instant):
-            return value.nanoseconds
+            return parse_time(value.nanoseconds)
         if isinstance(value, date):
             return parse_time(datetime.combine(value, time(), UTC))
         if self.time_format is not None:
             try:
-                return parse_time(datetime.strptime(str(value), self.time_format))
-            except ValueError:
+                moment = datetime.strptime(str(value), self.time_format)
+            except UNREADABLE:
                 raise ValueError(f"the timestamp '{value}' does not have the form {self.time_format}") from None
+            return parse_time(moment)
         found = time_of(Literal(str(value)), unit)
         if found is None:
             raise ValueError(f"the timestamp '{value}' is neither a dateTime nor an integer")
@@ -181,6 +191,15 @@ def read_records(
     return lift_records(declaration, str(path), records, template, reject)
 
 
+def check_records(path: Path, format: Format, template: Template) -> None:
+    """Refuse a file without the columns that the template names."""
+    if format == "csv":
+        names = csv_names((line for _, line in lines_of(path)), delimiter_of(template, path), str(path))
+        check_columns(template.columns, names, str(path))
+    else:
+        next(parquet_records(path, template.columns), None)
+
+
 def delimiter_of(template: Template, path: Path) -> str:
     """What is between two values in a CSV file."""
     return template.delimiter or ("\t" if ".tsv" in path.suffixes else ",")
@@ -210,7 +229,7 @@ def _lifted(
                 raise ValueError(record)
             time = template.time(record, declaration.unit)
             triples = template.triples(record)
-        except ValueError as error:
+        except UNREADABLE as error:
             reject(Rejected(declaration.iri, at, reason_of(error, text), text))
             yield Gap()
         else:

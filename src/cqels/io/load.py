@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse
+from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io.faults import reason_of, triple_of
-from cqels.io.files import extension_of, lines_of, open_bytes, reading
+from cqels.io.faults import UNREADABLE, reason_of, triple_of
+from cqels.io.files import extension_of, lines_of, open_bytes, parse_file, reading
 from cqels.model.errors import DataError, Source, Span
 
 _FORMATS = {
@@ -40,15 +40,15 @@ def read_graph(path: str | Path, graph: NamedNode | None = None) -> Iterator[Qua
 def _quads(path: Path, format: RdfFormat, graph: NamedNode | None) -> Iterator[Quad]:
     with open_bytes(path) as file, reading(path):
         try:
-            for quad in parse(file, format, base_iri=path.resolve().as_uri(), rename_blank_nodes=True):
+            for quad in parse_file(file, path, format, path.resolve().as_uri(), rename=True):
                 triple = triple_of(quad)
                 default = isinstance(quad.graph_name, DefaultGraph)
                 yield Quad(*triple, graph) if graph is not None and default else quad
-        except (ValueError, SyntaxError) as error:
+        except UNREADABLE as error:
             raise _data_error(path, error) from None
 
 
-def _data_error(path: Path, error: ValueError | SyntaxError) -> DataError:
+def _data_error(path: Path, error: Exception) -> DataError:
     if not isinstance(error, SyntaxError) or error.lineno is None:
         return DataError(reason_of(error), source=Source("", str(path)))
     _, line = next(islice(lines_of(path), error.lineno - 1, None), (0, ""))

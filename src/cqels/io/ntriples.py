@@ -7,28 +7,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2s
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal as OneOf
 from typing import TypeAlias
 
-from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat, parse
+from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
 
 from cqels.io.declare import StreamDeclaration
 from cqels.io.element import Element, Rejected
-from cqels.io.faults import reason_of, triple_of
+from cqels.io.faults import UNREADABLE, UnreadableFile, parsed, reason_of, triple_of
 from cqels.io.files import lines_of
 from cqels.io.gather import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
-from cqels.model.errors import DataError, Source
+from cqels.model.errors import Source
 from cqels.model.terms import XSD_INTEGER, Term, Triple
 from cqels.model.time import time_of
 
 _IRI = r'<[^\x00-\x20<>"{}|^`]*>'
-_BLANK = r"_:\w(?:[\w.·\-]*[\w·\-])?"
-_LITERAL = rf'"[^"\\]*(?:\\.[^"\\]*)*"(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*(?:--(?:ltr|rtl))?|\^\^{_IRI})?'
-_BARE_INTEGER = r"[+-]?[0-9]+(?![^\s.#])"
-_BARE_TYPED = rf'[^\s"<>^_.#][^\s"<>^]*\^\^(?:{_IRI}|[^\s"<>^]+)'
-"""`92^^http://…#float`, which is not N-Triples but what published timed streams (CSRBench) have."""
+_BLANK = r"(?>_:\w(?:[\w.·\-]*[\w·\-])?)"
+_LITERAL = rf'(?>"[^"\\]*(?:\\.[^"\\]*)*"(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*(?:--(?:ltr|rtl))?|\^\^{_IRI})?)'
+_BARE_INTEGER = r"[+-]?[0-9]++(?![^\s.#])"
+_BARE_TYPED = rf'(?>[^\s"<>^_.#][^\s"<>^]*\^\^(?:{_IRI}|[^\s"<>^]*[^\s"<>^.]))'
+"""`92^^http://…#float`, which is not N-Triples but what published timed streams (CSRBench) have.
+
+Terms are taken whole or not at all (`(?>…)`): a line costs its length, whatever it has."""
 _PARTS = (
     ("a subject, which is an IRI or a blank node", f"{_IRI}|{_BLANK}"),
     ("a predicate, which is an IRI", _IRI),
@@ -36,14 +38,18 @@ _PARTS = (
 )
 _FOURTH = f"{_IRI}|{_BLANK}|{_LITERAL}|{_BARE_INTEGER}"
 _STATEMENT = re.compile(
-    rf"(?:({_PARTS[0][1]})\s*({_PARTS[1][1]})\s*({_PARTS[2][1]})\s*({_FOURTH})?|({_LITERAL}|{_BARE_INTEGER}))"
-    r"\s*(?:\.\s*|$|(?=#))"
+    rf"(?:({_PARTS[0][1]})\s*+({_PARTS[1][1]})\s*+({_PARTS[2][1]})\s*+({_FOURTH})?|({_LITERAL}|{_BARE_INTEGER}))"
+    r"\s*+(?:\.\s*+|$|(?=#))"
 )
 _FAULT_PARTS = tuple((name, re.compile(rf"(?:{pattern})\s*")) for name, pattern in _PARTS)
 _FAULT_FOURTH = re.compile(rf"(?:{_FOURTH})?\s*")
 
 LOOK_AHEAD = 100
-"""Lines without a fourth term that are read before the file counts as plain N-Triples."""
+"""Lines that are read at most to tell what a file holds."""
+LEAD = 5
+"""Lines of one kind, more than of the other, that tell it too."""
+ODD_LINES = 10
+"""Of so many lines of plain N-Triples, one may have a fourth term by mistake."""
 
 LineKind: TypeAlias = OneOf["timed", "plain", "quads"]
 """Lines that end with their times, N-Triples whose times are stated by a predicate, and N-Quads."""
@@ -61,7 +67,8 @@ class _Line:
 
 def blank_scope(declaration: StreamDeclaration, path: Path | str) -> str:
     """What the labels of a file's blank nodes begin with: the same in every run, different for every file."""
-    return "f" + blake2s(f"{declaration.iri} {path}".encode(), digest_size=5).hexdigest() + "_"
+    name = f"{declaration.iri} {path}".encode("utf-8", "surrogateescape")
+    return "f" + blake2s(name, digest_size=5).hexdigest() + "_"
 
 
 def read_lines(declaration: StreamDeclaration, path: Path, reject: Reject) -> Iterator[Element]:
@@ -79,7 +86,7 @@ def read_texts(
 ) -> Iterator[Element]:
     """The elements of numbered lines, from a file or from elsewhere.
 
-    What they are, unless it is known, is told by the first fourth term: a literal is a time, an IRI or blank node is a
+    What they are, unless it is known, is told by most fourth terms: a literal is a time, an IRI or blank node is a
     graph; without any, the declared predicate has the time and a subject's lines are an element.
     """
     lines = _lines(declaration, path, texts)
@@ -158,7 +165,7 @@ def _term(token: str) -> Term:
 
 
 def _escaped(token: str) -> Term:
-    (quad,) = parse(f"<x:s> <x:p> {token} .", RdfFormat.N_TRIPLES)
+    (quad,) = parsed(f"<x:s> <x:p> {token} .", RdfFormat.N_TRIPLES)
     return triple_of(quad)[2]
 
 
@@ -180,7 +187,7 @@ def _lines(declaration: StreamDeclaration, path: Path | str, texts: Iterable[tup
         place = f"{path}:{number}"
         try:
             statements = parse_statements(text, scope)
-        except (ValueError, SyntaxError) as error:
+        except UNREADABLE as error:
             yield _Line(place, text, (), reason_of(error, text))
         else:
             if statements:
@@ -190,34 +197,37 @@ def _lines(declaration: StreamDeclaration, path: Path | str, texts: Iterable[tup
 def _kind_of(
     declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]
 ) -> tuple[LineKind, Iterator[_Line]]:
-    """Look at the first lines to tell what the file holds, and give the lines back with it."""
+    """Look at the first lines to tell what the file holds, and give the lines back with it.
+
+    Most lines decide, since one may be malformed: without a declared predicate, the first kind that is ahead.
+    """
     if declaration.element == "graph":
         return "quads", lines
     seen: list[_Line] = []
-    kind: LineKind | None = None
-    untimed: _Line | None = None
+    votes: dict[LineKind | None, int] = {"timed": 0, "quads": 0, None: 0}
     for line in lines:
         seen.append(line)
-        for triple, fourth in line.statements:
-            if fourth is not None:
-                kind = "timed" if isinstance(fourth, Literal) else "quads"
-                break
-            if triple is not None and triple[1] == GENERATED_AT_TIME and declaration.time is None:
-                kind = "quads"
-                break
-            untimed = untimed or line
-        if kind is not None or len(seen) == LOOK_AHEAD:
+        votes[_vote(declaration, line)] += bool(line.statements)
+        lead = abs(votes["timed"] - votes["quads"])
+        if len(seen) == LOOK_AHEAD or (declaration.time is None and lead >= LEAD):
             break
-    if kind is None:
-        kind = "plain" if declaration.time is not None else "timed"
-        if kind == "timed" and untimed is not None:
-            raise DataError(
-                "a triple without a timestamp",
-                source=Source("", untimed.place),
-                hint="end each line with its time, or declare the predicate that has it: time=<iri>",
-            )
+    told = votes["timed"] + votes["quads"]
+    if told == 0 or (declaration.time is not None and told * ODD_LINES < votes[None]):
+        kind: LineKind = "plain" if declaration.time is not None else "timed"
+    else:
+        kind = "timed" if votes["timed"] >= votes["quads"] else "quads"
     _check(declaration, kind, path)
     return kind, chain(seen, lines)
+
+
+def _vote(declaration: StreamDeclaration, line: _Line) -> LineKind | None:
+    """What a line is by itself, None if it may be plain."""
+    for triple, fourth in line.statements:
+        if fourth is not None:
+            return "timed" if isinstance(fourth, Literal) else "quads"
+        if triple is not None and triple[1] == GENERATED_AT_TIME and declaration.time is None:
+            return "quads"
+    return None
 
 
 def _check(declaration: StreamDeclaration, kind: LineKind, path: Path | str) -> None:
@@ -225,13 +235,14 @@ def _check(declaration: StreamDeclaration, kind: LineKind, path: Path | str) -> 
     source = Source("", str(path))
     element = declaration.element
     if kind == "timed" and declaration.time is not None:
-        raise DataError("the lines end with their time, so no predicate gives it", source=source, hint="remove time=")
+        message = "the lines end with their time, so no predicate gives it"
+        raise UnreadableFile(message, source=source, hint="remove time=")
     if kind == "quads" and element is not None:
         hint = "write element=graph, or leave it out"
-        raise DataError(f"element={element} does not fit N-Quads", source=source, hint=hint)
+        raise UnreadableFile(f"element={element} does not fit N-Quads", source=source, hint=hint)
     if kind == "plain" and element == "time":
         hint = "write element=subject or element=line"
-        raise DataError("element=time needs lines that end with their time", source=source, hint=hint)
+        raise UnreadableFile("element=time needs lines that end with their time", source=source, hint=hint)
 
 
 def _timed(
@@ -265,14 +276,26 @@ def parse_timed_line(text: str, unit: str = "ms", scope: str = "") -> tuple[int,
     """The time and the triples of a line of timed N-Triples; None of an empty one. Raises ValueError with a reason."""
     try:
         statements = parse_statements(text, scope)
-    except (ValueError, SyntaxError) as error:
+    except UNREADABLE as error:
         raise ValueError(reason_of(error, text)) from None
     return _with_time(statements, unit) if statements else None
 
 
 def line_kind(declaration: StreamDeclaration, path: Path) -> LineKind:
-    """What the lines of a file are; a DataError if the declaration does not fit them."""
+    """What the lines of a file are; an UnreadableFile if the declaration does not fit them."""
     return _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))[0]
+
+
+def check_lines(declaration: StreamDeclaration, path: Path) -> None:
+    """Refuse a file whose first lines all lack a timestamp, or are not what is declared."""
+    kind, lines = _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))
+    first = [line for line in islice(lines, LOOK_AHEAD) if line.statements]
+    if first and kind == "timed" and all(fourth is None for line in first for _, fourth in line.statements):
+        raise UnreadableFile(
+            "a triple without a timestamp",
+            source=Source("", first[0].place),
+            hint="end each line with its time, or declare the predicate that has it: time=<iri>",
+        )
 
 
 @lru_cache(maxsize=1 << 10)

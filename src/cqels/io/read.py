@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
 from cqels.io.element import Element, Rejected
+from cqels.io.faults import UnreadableFile
 from cqels.io.files import extension_of, files_of
 from cqels.io.gather import Reject
-from cqels.io.ntriples import read_lines
+from cqels.io.ntriples import check_lines, read_lines
 from cqels.model.errors import DataError, Source
 from cqels.model.time import EARLIEST
 
@@ -63,8 +64,15 @@ def in_time(declaration: StreamDeclaration, files: Sequence[Path], template: Tem
 
 def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Template | None:
     """Refuse a declaration with which these files give no element; its template, if it has one."""
-    for path in files:
+    paths = list(files)
+    for path in paths:
         check_file(declaration, path)
+    template = _template(declaration)
+    check_content(declaration, paths, template)
+    return template
+
+
+def _template(declaration: StreamDeclaration) -> Template | None:
     if declaration.template is None:
         return None
     from cqels.io.lifting import read_template
@@ -72,10 +80,44 @@ def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Templa
     return read_template(declaration.template)
 
 
+def check_content(declaration: StreamDeclaration, files: Iterable[Path], template: Template | None) -> None:
+    """Refuse a declaration that fits what none of its files holds. If one fits, the others are rejected when read."""
+    fault: UnreadableFile | None = None
+    for path in files:
+        try:
+            if path.is_file():  # a pipe can be read once
+                _look_into(declaration, path, template)
+            return
+        except UnreadableFile as error:
+            fault = fault or error
+    if fault is not None:
+        raise fault
+
+
+def _look_into(declaration: StreamDeclaration, path: Path, template: Template | None) -> None:
+    match format_of(declaration, path):
+        case "ntriples":
+            check_lines(declaration, path)
+        case "csv" | "parquet" as format:
+            from cqels.io.lifting import check_records
+
+            assert template is not None
+            check_records(path, format, template)
+
+
 def read_file(
     declaration: StreamDeclaration, path: Path, template: Template | None, reject: Reject
 ) -> Iterator[Element]:
-    """The elements of one file."""
+    """The elements of one file; a file that cannot be read, or not to its end, is rejected."""
+    try:
+        yield from _elements(declaration, path, template, reject)
+    except UnreadableFile as error:
+        reject(Rejected(declaration.iri, error.source.name if error.source else str(path), error.reason, ""))
+
+
+def _elements(
+    declaration: StreamDeclaration, path: Path, template: Template | None, reject: Reject
+) -> Iterator[Element]:
     format = format_of(declaration, path)
     match format:
         case "ntriples":

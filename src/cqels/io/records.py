@@ -5,21 +5,22 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from cqels.io.faults import reason_of
-from cqels.io.files import open_bytes, reading
+from cqels.io.faults import UNREADABLE, UnreadableFile, is_not_utf8, reason_of
+from cqels.io.files import MARK, is_compressed, open_bytes, reading
 from cqels.model.errors import DataError, Source
 
+_NO_VALUE = ()
 ROWS = 10_000
 """Rows of a Parquet file that are read at a time."""
-MARK = b"\xef\xbb\xbf"
-"""What some programs begin a text with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,17 @@ Numbered: TypeAlias = tuple[int, str, Record | str]
 def csv_header(file: IO[bytes], delimiter: str) -> tuple[list[str], int]:
     """The names of the columns of a CSV file, and the byte behind them."""
     file.seek(len(MARK) if file.read(len(MARK)) == MARK else 0)
-    lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") + "\n" for line in iter(file.readline, b""))
-    names = next(csv.reader(lines, delimiter=delimiter, strict=True), [])
+    lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") for line in iter(file.readline, b""))
+    names = csv_names(lines, delimiter, str(file.name))
     return names, file.tell()
+
+
+def csv_names(lines: Iterable[str], delimiter: str, place: str) -> list[str]:
+    """The names of the columns of a CSV file, taken from its first lines."""
+    try:
+        return next(csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        raise UnreadableFile(f"the header is not CSV: {error}", source=Source("", place)) from None
 
 
 def csv_records(
@@ -52,25 +61,41 @@ def csv_records(
     place: str,
     header: list[str] | None = None,
     first: int = 1,
+    give_back: Callable[[list[str]], None] | None = None,
 ) -> Iterator[Numbered]:
-    """The records of lines without their ends, numbered from `first`, which begin with a header unless one is given."""
+    """The records of lines without their ends, numbered from `first`, which begin with a header unless one is given.
+
+    A quote that is not closed, or closed in another record, costs the line that it is in: lines after that are read
+    again, and first given back to where they came from, if that takes them.
+    """
     texts: list[str] = []
+    returned: deque[str] = deque()
+    source, done = iter(lines), first
 
     def taken() -> Iterator[str]:
-        for line in lines:
+        while (line := returned.popleft() if returned else next(source, None)) is not None:
             texts.append(line)
-            yield line + "\n"
+            yield line
 
-    rows = csv.reader(taken(), delimiter=delimiter, strict=True)
-    names = next(rows, []) if header is None else header
+    def reader() -> Iterator[list[str]]:
+        return csv.reader((line + "\n" for line in taken()), delimiter=delimiter, strict=True)
+
+    names = csv_names(taken(), delimiter, place) if header is None else header
     check_columns(columns, names, place)
+    rows = reader()
     while True:
+        start = done = done + len(texts)
         texts.clear()
-        start = rows.line_num + first
         try:
             row = next(rows, None)
         except csv.Error as error:
-            yield start, "\n".join(texts), f"the record is not CSV: {error}"
+            again, texts[1:] = texts[1:], []
+            if give_back is not None:
+                give_back(again)
+            else:
+                returned.extendleft(reversed(again))
+            rows = reader()
+            yield start, texts[0], f"the record is not CSV: {error}"
             continue
         if row is None:
             return
@@ -89,8 +114,8 @@ def json_records(lines: Iterable[tuple[int, str]]) -> Iterator[Numbered]:
             continue
         try:
             record = json.loads(line, parse_constant=_no_constant)
-        except ValueError as error:
-            yield number, line, f"the record is not JSON: {reason_of(error)}"
+        except UNREADABLE as error:
+            yield number, line, f"the record is not JSON: {reason_of(error, line)}"
             continue
         if isinstance(record, dict):
             yield number, line, _members(record)
@@ -109,15 +134,15 @@ def parquet_records(path: Path, columns: Iterable[str]) -> Iterator[Numbered]:
     asked = list(columns)
     with open_bytes(path) as bytes_, reading(path):
         try:
-            file = parquet.ParquetFile(bytes_)
+            file = parquet.ParquetFile(BytesIO(bytes_.read()) if is_compressed(path) else bytes_)
             names = [each.path for each in map(file.schema.column, range(len(file.schema)))]
             check_columns(asked, [*names, *file.schema_arrow.names], str(path))
             done = 0
             for batch in file.iter_batches(ROWS, columns=asked):
                 yield from ((done + number, text, record) for number, text, record in arrow_records(batch))
                 done += batch.num_rows
-        except importlib.import_module("pyarrow").ArrowInvalid as error:
-            raise DataError(f"the file is not Parquet: {reason_of(error)}", source=Source("", str(path))) from None
+        except importlib.import_module("pyarrow").ArrowException as error:
+            raise UnreadableFile(f"the file is not Parquet: {reason_of(error)}", source=Source("", str(path))) from None
 
 
 def arrow_records(batch: Any) -> Iterator[Numbered]:
@@ -139,7 +164,7 @@ def check_columns(wanted: Iterable[str], there: Iterable[str], place: str) -> No
     for name in wanted:
         if name not in names:
             hint = f"the columns are {', '.join(names)}"
-            raise DataError(f"the file has no column '{name}'", source=Source("", place), hint=hint)
+            raise UnreadableFile(f"the file has no column '{name}'", source=Source("", place), hint=hint)
 
 
 def _no_constant(name: str) -> None:
@@ -153,6 +178,8 @@ def _members(record: dict[str, Any]) -> Record:
             found = found.get(step) if isinstance(found, dict) else None
         if isinstance(found, dict | list):
             raise ValueError(f"member '{name}' is not a single value")
+        if isinstance(found, str) and is_not_utf8(found):
+            raise ValueError(f"member '{name}' has half a character")
         return found  # type: ignore[no-any-return]
 
     return value
@@ -167,8 +194,18 @@ def _values(pyarrow: Any, column: Any) -> list[Any]:
         scale = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[kind.unit]
         counts = column.cast(pyarrow.int64()).to_pylist()
         return [None if count is None else Instant(count * scale) for count in counts]
-    found: list[Any] = column.to_pylist()
+    try:
+        found: list[Any] = column.to_pylist()
+    except UNREADABLE:  # one of them is nothing that Python has, such as a day of the year 10,000
+        found = [_single(each) for each in column]
     return found
+
+
+def _single(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except UNREADABLE:
+        return _NO_VALUE
 
 
 def _cells(values: dict[str, Any]) -> Record:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from cqels.engine.reading import has_timed_lines
 from cqels.io import StreamDeclaration
+from cqels.io.faults import UnreadableFile
 from cqels.io.files import files_of, is_compressed
 from cqels.io.read import Begun, check_file, check_files, in_time
 from cqels.model.errors import CqelsError, DataError, Source
@@ -210,5 +211,8 @@ def check_listable(declaration: StreamDeclaration, path: Path) -> None:
 
 def _listed(declaration: StreamDeclaration, path: Path, first: int = EARLIEST) -> Listed:
     found = path.stat()
-    lines = not is_compressed(path) and has_timed_lines(declaration, path)
+    try:
+        lines = not is_compressed(path) and has_timed_lines(declaration, path)
+    except UnreadableFile:  # a worker rejects it
+        lines = False
     return Listed(str(path), found.st_size, found.st_mtime_ns, lines, first)

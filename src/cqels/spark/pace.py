@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import IO
 
+from cqels.io.faults import UNREADABLE
 from cqels.io.files import reading
 from cqels.io.lifting import Template, delimiter_of
 from cqels.io.ntriples import parse_timed_line
@@ -134,14 +135,40 @@ def timed_records(
     header, behind = csv_header(file, delimiter)
     at = start
     file.seek(max(start, behind))
-    lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") for line in iter(file.readline, b""))
-    for _, _, record in csv_records(lines, template.columns, delimiter=delimiter, place=str(path), header=header):
+    lines = _Lines(file)
+    found = csv_records(
+        lines, template.columns, delimiter=delimiter, place=str(path), header=header, give_back=lines.give_back
+    )
+    for _, _, record in found:
         if at >= end:
             return
+        lines.begins.clear()
         if not isinstance(record, str):
-            with suppress(ValueError):
+            with suppress(*UNREADABLE):
                 yield at, template.time(record, unit)
         at = file.tell()
+
+
+class _Lines:
+    """The lines of a file, from where it stands, without their ends; the last ones can be given back."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.begins: list[int] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        begin = self._file.tell()
+        if not (line := self._file.readline()):
+            raise StopIteration
+        self.begins.append(begin)
+        return line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+    def give_back(self, lines: list[str]) -> None:
+        if lines:
+            self._file.seek(self.begins[-len(lines)])
 
 
 def _lines(file: IO[bytes], start: int, end: int) -> Iterable[tuple[int, bytes]]:

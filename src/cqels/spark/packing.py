@@ -76,8 +76,7 @@ class Packer:
         if self._strict:
             hint = "without strict such input is counted, reported and left out"
             raise DataError(str(rejected), hint=hint)
-        text = rejected.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:LONGEST_TEXT]
-        told = {"reason": rejected.reason, "text": text}
+        told = {"reason": rejected.reason, "text": rejected.text[:LONGEST_TEXT]}
         return self._row(min(self._matchers), REJECTED, rejected.place, position, number) | told
 
     def ends(self) -> Iterator[Row]:

@@ -16,12 +16,13 @@ from cqels.engine.batch import Batch, Words
 from cqels.io.declare import StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, document_element
 from cqels.io.element import Rejected
-from cqels.io.faults import reason_of
+from cqels.io.faults import UNREADABLE, reason_of
 from cqels.io.ntriples import blank_scope, parse_statements, read_texts
 from cqels.io.records import Numbered, arrow_records, csv_records, json_records
 from cqels.kernels.terms import tokenize
 from cqels.kernels.tokenizer import EMPTY, ODD, QUAD, TRIPLE
 from cqels.model.errors import DataError
+from cqels.model.time import EARLIEST, LATEST, parse_time
 from cqels.spark.lift import Lifting
 from cqels.spark.packing import Packer, Row, one_element
 
@@ -182,10 +183,11 @@ class Workshop:
             try:
                 if value is None or time is None:
                     raise ValueError("the row has no value" if value is None else "the row has no time")
+                time = parse_time(time)
                 words = self._triples(value, blank_scope(self._declaration, self._document(run, number)))
                 if not len(words):
                     raise ValueError("the row has no triple")
-            except (ValueError, SyntaxError) as error:
+            except UNREADABLE as error:
                 reject(run.at(number), reason_of(error, text), text)
                 continue
             parts.append(one_element(time, self._stream, words))
@@ -197,6 +199,8 @@ class Workshop:
         times = [time for time in run.times if time is not None]
         data = b"\n".join(values) + b"\n"
         if min(len(values), len(times)) < len(run.values) or b"_:" in data:
+            return None
+        if times and not EARLIEST <= min(times) <= max(times) <= LATEST:
             return None
         kinds = (block := tokenize(self._terms.dictionary, data)).kind
         taken = (kinds == TRIPLE) | (kinds == QUAD)
@@ -241,7 +245,7 @@ class Workshop:
                     raise ValueError("the row has no value")
                 scope = blank_scope(self._declaration, self._document(run, number))
                 element = document_element(self._declaration, value, format, scope, self._own(run, number))
-            except (ValueError, SyntaxError) as error:
+            except UNREADABLE as error:
                 text = (value or b"").decode("utf-8", _NOT_UTF8)
                 reject(run.at(number), reason_of(error, text), text)
                 continue
@@ -260,7 +264,7 @@ class Workshop:
                 own = self._own(run, number)
                 time = template.time(record, self._lift.unit) if own is None else own
                 triples = template.triples(record)
-            except ValueError as error:
+            except UNREADABLE as error:
                 reject(run.at(number), reason_of(error, text), text)
                 continue
             parts.append(self._intake.triples(self._stream, time, triples))
@@ -294,7 +298,7 @@ class Workshop:
         time = run.times[number]
         if time is None:
             raise ValueError("the row has no time")
-        return time
+        return parse_time(time)
 
 
 def _digest(data: bytes) -> str:
