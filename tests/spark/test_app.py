@@ -193,6 +193,24 @@ def test_much_static_data_is_a_file(spark: SparkSession, data: Path, monkeypatch
     assert memory.results("join") == embedded(data, {"join": JOIN})["join"]
 
 
+def test_what_no_sink_takes_is_in_the_log(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bytes that no parser takes, and what is late."""
+    poison = b'<http://ex.org/s> <http://ex.org/p> "x\\n\xff" 1 .\n'
+    late = '<http://ex.org/s> <http://ex.org/p> "b" 5 .\n<http://ex.org/s> <http://ex.org/p> "a" 1 .\n'
+    (tmp_path / "a.nt").write_bytes(poison * 7 + late.encode())
+    app, memory = App(spark), Memory()
+    app.files(f"<http://ex.org/a>={tmp_path}/a.nt")
+    app.add(PREFIX + "SELECT ?v WHERE { STREAM :a [RANGE 1s] { ?s :p ?v } }", name="all")
+    assert app.run(memory).wait(600)
+    assert [result.values[0].value for result in memory.results("all") if result.values[0]] == ["b"]
+    assert caplog.messages == [
+        *(f"rejected: {tmp_path}/a.nt:{line}: the text is not UTF-8" for line in range(1, 6)),
+        "rejected: 8 elements of stream <http://ex.org/a> were rejected or late",
+    ]
+
+
 def test_strict_stops_with_the_place(spark: SparkSession, data: Path) -> None:
     run = made(spark, data, {"count": COUNT}, strict=True).run(Memory())
     with pytest.raises(DataError, match=f"a2.nt:{SIZE // 2 + 1}"):

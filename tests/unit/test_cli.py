@@ -204,6 +204,22 @@ def test_malformed_lines_are_counted_and_told(run: Run) -> None:
     assert Path("rejects.tsv").read_text().startswith("obs.nt:4\t")
 
 
+@pytest.mark.parametrize("poison", [b'"x\\n\xff" 1', b'"\xff" 1', b'"\\uD800" 1', b'"\x00\xff', b'"" ' + b"9" * 5000])
+def test_no_bytes_end_a_run(run: Run, poison: bytes) -> None:
+    line = b"<http://ex.org/s1> <http://ex.org/temp> " + poison + b" ."
+    Path("obs.nt").write_bytes(line + b"\n" + OBS.encode())
+    code, out, err = run(*HOT)
+    assert (code, out) == (0, "4s  :kitchen 2\n")
+    assert "rejected: obs.nt:1: " in err
+    assert "1 rejected" in err
+    assert run(*HOT, "--rejects", "rejects.tsv")[0] == 0
+    place, reason, text = Path("rejects.tsv").read_text("utf-8").rstrip("\n").split("\t")
+    assert place == "obs.nt:1"
+    assert reason
+    assert text == line.decode("utf-8", "backslashreplace")
+    assert run(*HOT, "--strict")[0] == 2
+
+
 def test_late_elements_are_counted_and_told(run: Run) -> None:
     Path("obs.nt").write_text(OBS + OBS)
     code, _, err = run(*HOT)

@@ -10,7 +10,7 @@ from pyoxigraph import Literal, NamedNode, Triple
 
 import cqels
 from cqels.engine.replay import replay
-from cqels.io import Rejected, Result, declare
+from cqels.io import Rejected, Result, declare, late_reason
 from cqels.kernels import join, kept
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store
@@ -108,7 +108,6 @@ def test_lines_that_carry_their_times() -> None:
         (OBS, [reading("a", 1)], ["1s", "2s"], "there are 1 elements and 2 times"),
         (OBS, [reading("a", 1), ""], ["1s", "2s"], "element 2 of the block has no triple"),
         (OBS, [(node("a"), node("temp"), Literal(1))], None, "the element has no time"),
-        (OBS, "nonsense", None, "line 1: expected a subject"),
     ],
 )
 def test_what_cannot_be_pushed(stream: str, data: object, time: object, message: str) -> None:
@@ -159,6 +158,30 @@ def test_blocks_of_several_streams_are_merged_by_time() -> None:
         "the element of 0s is late by 99s (the watermark is 99s): other streams were ahead, "
         "idle= waits for this one; or push blocks of several streams in one call"
     )
+
+
+def test_what_is_late_or_malformed_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a function for it: the first ones of each stream in full, then how many there are, and at the end."""
+    other = EX + "other"
+    with cqels.Engine() as engine:
+        query = engine.register(HOT)
+        engine.stream(other)
+        engine.push(OBS, f"nonsense\n{timed('a', 31, '9000')}")
+        engine.push(other, reading("b", 31), time="20s")
+        for _ in range(12):
+            engine.push(OBS, reading("c", 31), time="10s")
+        engine.push(other, reading("b", 31), time="17s")
+        assert values(query.take()) == [("a", "31")]
+        assert engine.late == 13
+    assert [record.name for record in caplog.records] == ["cqels"] * len(caplog.records)
+    late, own = (late_reason(time * 10**9, 20 * 10**9, own=own) for time, own in ((10, False), (17, True)))
+    assert caplog.messages == [
+        f"rejected: <{OBS}>:1: expected a subject, which is an IRI or a blank node, at column 1",
+        *[f"rejected: <{OBS}>: {late}"] * 4,
+        f"rejected: 10 elements of stream <{OBS}> were rejected or late so far; the last: <{OBS}>: {late}",
+        f"rejected: <{other}>: {own}",
+        f"rejected: 13 elements of stream <{OBS}> were rejected or late",
+    ]
 
 
 def test_arrival_time() -> None:

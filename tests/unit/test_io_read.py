@@ -372,6 +372,77 @@ def test_unreadable_files(tmp_path: Path) -> None:
         list(read_stream(declare(S, broken), lambda _: None))
 
 
+def test_a_file_that_is_cut_off_is_read_up_to_there(read: Reading) -> None:
+    lines = [f'<x:s{number}> <x:p> "{number * 7919 % 2999}" {number} .\n' for number in range(3000)]
+    whole = gzip.compress("".join(lines).encode())
+    (read.folder / "a.nt.gz").write_bytes(whole[:-5000])
+    (read.folder / "b.nt").write_text('<x:a> <x:p> "1" 5000 .\n')
+    declaration = declare(S, read.folder)
+    elements = list(read_stream(declaration, read.rejected.append))
+    assert 500 < len(elements) < 3000
+    assert [int(str(each.triples[0][0])[4:-1]) for each in elements[:-1]] == [*range(len(elements) - 1)]
+    assert elements[-1].time == 5 * SECOND
+    (reason,) = read.reasons
+    assert reason.startswith("a.nt.gz: the file cannot be read: ")
+
+
+def test_a_file_of_another_kind_costs_no_other(read: Reading) -> None:
+    """The first line of `a` has a graph by mistake; `b` is N-Quads, which are not what is declared."""
+    (read.folder / "a.nt").write_text("<x:s> <x:p> <x:o> <x:g> .\n" + TIMED)
+    (read.folder / "b.nt").write_text("<x:s> <x:p> <x:o> <x:g> .\n" * 9)
+    (read.folder / "c.nt").write_text("<x:s> <x:p> <x:o> .\n<x:s> <x:p> <x:o> 7000 .\n")
+    elements = list(read_stream(declare(S, read.folder, element="line"), read.rejected.append))
+    assert shape(elements) == [(0, 1), (0, 1), (0, 1), (1, 1), (1, 1), (7, 1)]
+    assert read.reasons == [
+        "a.nt:1: the fourth term is a graph, where the lines before have a time",
+        "b.nt: element=line does not fit N-Quads; write element=graph, or leave it out",
+        "c.nt:1: the line has no timestamp",
+    ]
+
+
+def test_a_quote_that_is_not_closed_costs_its_line(read: Reading, tmp_path: Path) -> None:
+    template = tmp_path / "lift.toml"
+    template.write_text('subject = "x:{id}"\n[time]\ncolumn = "at"\n[predicates]\n"x:v" = "v"\n')
+    content = 'id,at,v\n1,1000,"a\n2,2000,"b"\n3,3000,"two\nlines"\n4,4000,"\n5,5000,c\n'
+    assert shape(read("s.csv", content, template=template)) == [(2, 1), (3, 1), (5, 1)]
+    assert [reason.partition(": the record is not CSV")[0] for reason in read.reasons] == ["s.csv:2", "s.csv:6"]
+
+
+def test_what_would_end_the_parser_is_rejected(read: Reading) -> None:
+    deep = "<x:a> <x:p> " + "<<( <x:a> <x:p> " * 30_000 + "1" + " )>>" * 30_000 + " ."
+    assert read("s.ttl", f"{deep}\n<x:a> <x:at> 1000 .", element="line", time="x:at")
+    read("s.trig", f"<x:g> {{ {deep} }}", time="x:at")
+    nested = "a triple inside a triple is not part of RDF 1.1"
+    assert read.reasons == [f"s.ttl:1: {nested}", f"s.trig: {nested}; the rest of the file cannot be read"]
+    harmless = " ".join(f"'<<( {number}'," for number in range(2000)) + ' """<<"""'
+    assert read("t.ttl", f"<x:a> <x:at> 1000 ; <x:p> {harmless} .", time="x:at")
+
+
+def test_a_long_line_costs_its_length(read: Reading) -> None:
+    """Each of these took the square of its length."""
+    for middle in (
+        "_:" + "1" * 200_000 + "@",
+        " " * 200_000 + "@",
+        '"a"@a-' + "1" * 200_000 + "@",
+        "1^^" + "1" * 200_000 + "@",
+    ):
+        assert not read("s.nt", f"<x:a> <x:p> {middle} .\n")
+    assert len(read.reasons) == 4
+
+
+def test_a_byte_order_mark_is_no_part_of_a_document(read: Reading) -> None:
+    turtle = b"\xef\xbb\xbf<x:a> <x:at> 1000 ."
+    assert read("s.ttl", turtle, time="x:at")
+    assert read("t.ttl", turtle, time="x:at", element="line")
+    assert read("s.trig", b"\xef\xbb\xbf<x:g> { <x:a> <x:at> 1000 }", time="x:at")
+
+
+def test_names_of_files_need_not_be_utf8(read: Reading) -> None:
+    elements = read("s\udcff.nt", '_:b <x:p> "1" 1000 .\nnonsense\n')
+    assert shape(elements) == [(1, 1)]
+    assert read.rejected[0].place.endswith("s\\xff.nt:2")
+
+
 def test_globs_and_directories_are_read_in_order_and_lazily(read: Reading, tmp_path: Path) -> None:
     for number in (2, 0, 1):
         read(f"{number}.nt", f'<x:a> <x:p> "1" "{number}000" .\n')

@@ -25,7 +25,7 @@ from cqels.engine.merge import Merge
 from cqels.engine.running import Running
 from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery, check_callback
-from cqels.io import Element, Rejected, StreamSettings, late_reason
+from cqels.io import Element, Rejected, RejectLog, StreamSettings, late_reason
 from cqels.io.objects import quads_of, triples_of
 from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
@@ -72,9 +72,9 @@ class Engine:
         """`store` keeps static data in a directory instead of memory; `memory` is a file for the engine's own state.
 
         Boundaries of sliding windows are counted from `start`.  `size` limits the engine's memory, in bytes.  `reject`
-        is called with what is late; `late` counts it.  `stopped` is called with a query that was stopped because it
-        took more than its budget; if nothing is, the log has a warning.  Queries that differ in constants and widths of
-        windows alone share their windows and joins, unless `share` is False: results are the same.
+        is called with what is malformed or late, `stopped` with a query that was stopped because it took more than its
+        budget; where nothing is, the log has warnings.  Queries that differ in constants and widths of windows alone
+        share their windows and joins, unless `share` is False: results are the same.
 
         SERVICE and LOAD <http…> reach the hosts of `allow_service`, as `ex.org` or `localhost:3030`, and no others;
         without it the public Internet, and no loopback, private or link-local address.  LOAD <file:…> reads in the
@@ -100,6 +100,7 @@ class Engine:
         self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
         self.intake = Intake(self._core.terms)
         self._reject = reject
+        self._unseen = RejectLog()
         self._stopped = stopped or _warn
         self._queries: dict[str, StandingQuery] = {}
         self.listening: dict[StandingQuery, None] = {}
@@ -399,8 +400,9 @@ class Engine:
         self._take_up()
         arrived = self._clock.arrive(batch)
         self._proceed(arrived.released)
-        for late in zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True):
-            self._reject_late(batch, *late)
+        late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
+        for place, time, limit, own in late:
+            self._reject_late(batch, place, time, limit, own=own)
         self._tell()
 
     @while_open
@@ -435,23 +437,25 @@ class Engine:
             )
         return self._core.streams[stream]
 
-    def _reject_late(self, batch: Batch, place: int, time: int, limit: int, own: bool) -> None:
+    def _reject_late(self, batch: Batch, place: int, time: int, limit: int, *, own: bool) -> None:
         self._state.late += 1
+        stream = self.streams[int(batch.streams[place])]
+
+        def rejected() -> Rejected:
+            one = batch[place : place + 1]
+            triples = self._core.terms.decode_rows(one.triples.reshape(-1, 3))
+            text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
+            reason = late_reason(time, limit, own=own)
+            return Rejected(stream, f"<{stream}>", reason, text)
+
         if self._reject is None:
-            return
-        one = batch[place : place + 1]
-        stream = self.streams[int(one.streams[0])]
-        triples = self._core.terms.decode_rows(one.triples.reshape(-1, 3))
-        text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
-        self._reject(Rejected(stream, f"<{stream}>", late_reason(time, limit, own=own), text))
+            self._unseen.add(stream, rejected)
+        else:
+            self._reject(rejected())
 
     def _malformed(self, stream: str) -> Callable[[int, str, str], None]:
-        def reject(line: int, reason: str, text: str) -> None:
-            if self._reject is None:
-                raise CqelsError(f"line {line + 1}: {reason}", hint="an engine with reject=… goes on after such lines")
-            self._reject(Rejected(stream, f"<{stream}>:{line + 1}", reason, text))
-
-        return reject
+        reject = self._reject or self._unseen
+        return lambda line, reason, text: reject(Rejected(stream, f"<{stream}>:{line + 1}", reason, text))
 
     def _tell(self) -> None:
         """Give results to the functions that wait for them, in order: what these push is told by the first call."""
@@ -536,6 +540,7 @@ class Engine:
         """Let everything go but what queries have sent, which can still be taken from them."""
         if not self.access.close():
             return
+        self._unseen.close()
         self._queries.clear()
         self._follow()
         self.listening.clear()

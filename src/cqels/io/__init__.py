@@ -7,11 +7,13 @@ from cqels.io.order import InTime
 from cqels.io.read import merge, read_stream
 from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, file_name, format_of_file, writer_for
 from cqels.io.tally import Rejects, Tally
+from cqels.io.unseen import RejectLog
 
 __all__ = [
     "RESULT_FORMATS",
     "Element",
     "InTime",
+    "RejectLog",
     "Rejected",
     "Rejects",
     "Result",

@@ -48,7 +48,7 @@ LOOK_AHEAD = 100
 """Lines that are read at most to tell what a file holds."""
 LEAD = 5
 """Lines of one kind, more than of the other, that tell it too."""
-ODD_LINES = 10
+ODD_LINES = 4
 """Of so many lines of plain N-Triples, one may have a fourth term by mistake."""
 
 LineKind: TypeAlias = OneOf["timed", "plain", "quads"]

@@ -325,7 +325,7 @@ class App:
         """Run all queries in one pipeline; each micro-batch's results go to the sinks.
 
         Where all streams are files that end, so does the run: `run(…).wait()`.  `trigger` is the time between
-        micro-batches.
+        micro-batches.  Without `rejects`, Python's log `cqels` tells of what is malformed or late.
         """
         from cqels.spark.run import Run
 

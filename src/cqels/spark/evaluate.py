@@ -86,9 +86,10 @@ class Evaluation(StatefulProcessor):
         arrivals += instance.instance.stops()
         rejected = [row for row in received if row.kind == REJECTED]
         for row in sorted(rejected, key=lambda row: (row.stream, row.position, row.number)):
-            yield _row(number, kind=REJECTED, place=row.place, reason=row.reason, text=row.text)
+            stream = program.streams[row.stream].iri
+            yield _row(number, kind=REJECTED, query=stream, place=row.place, reason=row.reason, text=row.text)
         for late in instance.instance.late():
-            yield _row(number, kind=LATE, place=late.place, reason=late.reason, text=late.text)
+            yield _row(number, kind=LATE, query=late.stream, place=late.place, reason=late.reason, text=late.text)
         for sent in instance.instance.taken():
             told = report.queries.setdefault(sent.query, {"in": 0, "out": 0})
             told["out"] += sent.count

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyspark.files import SparkFiles
 
-from cqels.io import Rejected
+from cqels.io import Rejected, RejectLog
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.plan.algebra import Query
 from cqels.spark.arenas import FOLDER
@@ -73,6 +73,7 @@ class Run:
         self._rests: dict[str, Resting] = {}
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
+        self._unseen = RejectLog()
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
         self._ended: set[int] = set()
         self._all_ended, self._done = Event(), Event()
@@ -259,6 +260,7 @@ class Run:
                 sink.close()
             if self._rejects is not None:
                 self._rejects.close()
+            self._unseen.close()
             if self.metrics is not None:
                 self._unheard()
                 self.metrics.close()
@@ -323,6 +325,9 @@ class Run:
                 sink.write(batch, sent)
             if self._rejects is not None:
                 self._rejects.write(batch, rejected)
+            else:
+                for each in rejected:
+                    self._unseen(each)
             self._delivered = batch
         if self.metrics is not None:
             self.metrics.add(batch, self._counted(reports, sent), monotonic() - began)
