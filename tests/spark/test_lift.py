@@ -22,6 +22,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 import pyarrow
 
+import cqels
 from cqels import lift
 from cqels.spark.blocks import unpack
 from cqels.spark.lift import Lift, Lifting, nquads, ntriples
@@ -134,6 +135,32 @@ def test_a_predicate_has_the_time(tmp_path: Path) -> None:
     found = lifted(by_subject, {"value": [path.read_text()], "place": [str(path)]})
     assert found == read(path, time="<http://ex.org/at>")
     assert found[0] == [(5_000_000, found[0][0][1])]
+
+
+def test_a_row_of_lines_may_be_turtle() -> None:
+    """What `Engine.push` takes, a source takes: a bare number, prefixes, several lines."""
+    rows = [
+        "<http://ex.org/a> <http://ex.org/p> 21.5 .",
+        "@prefix : <http://ex.org/> .\n:a :p 23.5 ,\n  22 .",
+        "<http://ex.org/a> <http://ex.org/p> nonsense .",
+        "<http://ex.org/a> <http://ex.org/p> 5 6 .",
+    ]
+    times = [datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(4)]
+    for by in (ntriples(time="source"), nquads(time="source")):
+        found, refused = lifted(by, {"value": rows, "time": times})
+        with cqels.Engine() as engine:
+            query = engine.register("SELECT ?s ?p ?o WHERE { STREAM <http://ex.org/s> [NOW] { ?s ?p ?o } }")
+            for row, time in zip(rows[:2], times, strict=False):
+                engine.push(STREAM, row, time)
+            pushed = [(result.time, tuple(map(str, result.values))) for result in query.take()]
+        assert sorted((time, triple) for time, triples in found for triple in triples) == sorted(pushed)
+        assert [reason for _, reason in refused] == [
+            "expected an object, which is an IRI, a blank node or a literal, at column 37",
+            "a line has a time, and so has its row",
+        ]
+    found, refused = lifted(ntriples(), {"value": ["<http://ex.org/a> <http://ex.org/p> 21.5 1000 .", rows[0]]})
+    assert [time for time, _ in found] == [10**9]
+    assert [reason for _, reason in refused] == ["the line has no timestamp"]
 
 
 TRIPLE = "<http://ex.org/a> <http://ex.org/p> <http://ex.org/b> ."

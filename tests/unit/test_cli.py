@@ -204,6 +204,17 @@ def test_malformed_lines_are_counted_and_told(run: Run) -> None:
     assert Path("rejects.tsv").read_text().startswith("obs.nt:4\t")
 
 
+def test_static_data_of_a_format_that_is_given(run: Run) -> None:
+    Path("rooms.data").write_text(ROOMS)
+    Path("rooms.nt").write_text(ROOMS)
+    for data in ("rooms.data", "rooms.nt?format=turtle"):
+        code, out, _ = run(*HOT[:-1], data)
+        assert (code, out) == (0, "4s  :kitchen 2\n")
+    code, _, err = run(*HOT[:-1], "rooms.nt?format=n4")
+    assert code == 2
+    assert "it is one of turtle, ntriples, nquads, trig, jsonld, rdfxml" in err
+
+
 @pytest.mark.parametrize("poison", [b'"x\\n\xff" 1', b'"\xff" 1', b'"\\uD800" 1', b'"\x00\xff', b'"" ' + b"9" * 5000])
 def test_no_bytes_end_a_run(run: Run, poison: bytes) -> None:
     line = b"<http://ex.org/s1> <http://ex.org/temp> " + poison + b" ."

@@ -4,10 +4,12 @@ import gzip
 from pathlib import Path
 
 import pytest
-from pyoxigraph import DefaultGraph, NamedNode
+from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
 
 from cqels.io import read_graph
+from cqels.io.load import file_and_format
 from cqels.model.errors import DataError
+from cqels.model.terms import XSD
 
 FILES = {
     "a.nt": "<x:a> <x:p> <x:b> .",
@@ -61,12 +63,43 @@ def test_a_fault_is_shown_in_its_line(tmp_path: Path) -> None:
     ]
 
 
+def test_n3_and_files_whose_names_do_not_tell(tmp_path: Path) -> None:
+    turtle = "@prefix : <x:> . :a :p 21.5 ."
+    expected = [Quad(NamedNode("x:a"), NamedNode("x:p"), Literal("21.5", datatype=NamedNode(XSD + "decimal")))]
+    contents = {"a.n3": turtle, "a.data": turtle, "b": "# first\n<x:a> <x:p> 21.5 .", "c.txt": "<x:a> <x:p> 21.5 ."}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+        assert list(read_graph(tmp_path / name)) == expected, name
+    for name, content in (("d", "<x:a> <x:p> <x:b> <x:g> .\n"), ("e", "<x:g> { <x:a> <x:p> <x:b> }")):
+        (tmp_path / name).write_text(content)
+        assert [str(quad.graph_name) for quad in read_graph(tmp_path / name)] == ["<x:g>"], name
+    (tmp_path / "f").write_text('{"@id": "x:a", "x:p": {"@id": "x:b"}}')
+    (tmp_path / "g").write_text(FILES["a.rdf"])
+    assert list(read_graph(tmp_path / "f"))
+    assert list(read_graph(tmp_path / "g"))
+
+
+def test_a_format_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "odd.nt"
+    path.write_text("@prefix : <x:> . :a :p :b .")
+    assert len(list(read_graph(path, format="turtle"))) == 1
+    assert file_and_format(f"{path}?format=Turtle") == (str(path), "Turtle")
+    assert len(list(read_graph(path, format="Turtle"))) == 1
+    with pytest.raises(DataError, match="'n4' is not a format"):
+        read_graph(path, format="n4")
+    with pytest.raises(DataError, match="'graph=x' is not an option"):
+        file_and_format(f"{path}?graph=x")
+    marked = tmp_path / "what?.ttl"
+    marked.write_text("")
+    assert file_and_format(str(marked)) == (str(marked), None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.nt.gz", gzip.compress(FILES["a.nt"].encode(), mtime=0)[:-9], "the file cannot be read"),
         ("a.nt.gz", "<x:a> <x:p> <x:b> .", "the file cannot be read"),
-        ("a.pdf", "", "extension does not tell its format"),
+        ("a.pdf", "%PDF", "neither the file.s extension nor its content tells its format"),
         ("a.rdf", "<a/>", "namespaces are required"),
         ("a.jsonld", '{"@context": "http://ex.org/c"}', "remote contexts"),
         ("a.ttl", "<< <x:a> <x:b> 1 >> <x:c> 2 .", "not part of RDF 1.1"),

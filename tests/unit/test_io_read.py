@@ -225,6 +225,88 @@ def test_turtle_documents_and_lines(read: Reading, tmp_path: Path) -> None:
     assert again == [first, second]  # blank nodes are named the same in every run
 
 
+DAY = """\
+@prefix : <x:> .
+:o1 :at "1000" ; :value [ :of 21.5 ; :unit _:u ] .
+_:u :name "degrees" .
+:o2 :at 2000 ; :value 22 ; :unit _:u .
+:o3 :value 1 .
+:o4 :at 4000 ; :after [ :at 3000 ; :value 5 ] .
+:o2 :room :kitchen .
+:o5 :at "noon" .
+"""
+
+
+def test_turtle_of_many_timed_subjects(read: Reading) -> None:
+    elements = read("s.ttl", DAY, time="x:at", element="subject")
+    assert shape(elements) == [(1, 5), (2, 5), (4, 2), (3, 2)]
+    first, second, *_ = ({str(predicate) for _, predicate, _ in each.triples} for each in elements)
+    assert first == {"<x:at>", "<x:value>", "<x:of>", "<x:unit>", "<x:name>"}
+    assert second == {"<x:at>", "<x:value>", "<x:unit>", "<x:name>", "<x:room>"}
+    assert sorted(read.reasons) == [
+        "s.ttl: the subject <x:o3> has no timestamp",
+        's.ttl: the timestamp "noon" is neither a dateTime nor an integer',
+    ]
+    read.rejected.clear()
+    two = '[{"@id": "x:a", "x:at": "1000"}, {"@id": "x:b", "x:at": "2000"}]'
+    assert shape(read("s.jsonld", two, time="x:at", element="subject")) == [(1, 1), (2, 1)]
+    assert not read.rejected
+
+
+def test_turtle_of_many_subjects_is_read_up_to_a_fault(read: Reading) -> None:
+    elements = read("s.ttl", DAY + ":o6 :at 6000 . :o7 :at 7000 ; nonsense", time="x:at", element="subject")
+    assert shape(elements)[-1] == (6, 1)
+    assert [reason.partition(": ")[0] for reason in read.reasons] == ["s.ttl", "s.ttl", "s.ttl", "s.ttl:9"]
+    assert "the rest of the file cannot be read" in read.reasons[-1]
+
+
+@pytest.mark.parametrize("name", ["s.n3", "s.data", "s", "s.n3.gz"])
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        (TIMED, {}, [(0, 1), (0, 1), (0, 1), (1, 1), (1, 1)]),
+        ("<x:a> <x:p> 21.5 1000 .\n", {}, [(1, 1)]),
+        (f'<x:a> <x:p> <x:b> <x:g> .\n<x:g> {PROV} "3000" <x:g> .\n', {}, [(3, 2)]),
+        ("@prefix : <x:> .\n:a :at 2000 ; :p :b .\n", {"time": "x:at"}, [(2, 2)]),
+        ("# a comment\n<x:a> <x:at> 2000 .\n", {"time": "x:at"}, [(2, 1)]),
+        ("@prefix : <x:> .\n:g { :a :at 2000 }\n", {"time": "x:at"}, [(2, 1)]),
+        ('{"@id": "x:a", "x:at": "2000"}', {"time": "x:at"}, [(2, 1)]),
+    ],
+)
+def test_content_tells_what_a_name_does_not(
+    read: Reading, name: str, content: str, options: dict[str, str], expected: list[tuple[int, int]]
+) -> None:
+    assert shape(read(name, content, **options)) == expected
+    assert not read.rejected
+
+
+def test_records_are_known_by_content(read: Reading, tmp_path: Path) -> None:
+    template = tmp_path / "lift.toml"
+    template.write_text('subject = "x:{id}"\n[time]\ncolumn = "at"\n[predicates]\n"x:v" = "v"\n')
+    assert shape(read("a.txt", "id,at,v\n1,1000,a\n", template=template)) == [(1, 1)]
+    assert shape(read("b.txt", '{"id": 1, "at": 1000, "v": 2}\n', template=template)) == [(1, 1)]
+
+
+def test_lines_may_have_numbers_and_other_terms_of_turtle(read: Reading) -> None:
+    lines = [
+        "<x:a> <x:p> 21.5 1000 .",
+        "<x:a> <x:p> -1e3 2000 .",
+        "<x:a> <x:p> true 3000",
+        "<x:a> <x:p> 'x', 7 ; a <x:T> 4000 .",
+        '@prefix e: <x:> . e:a e:p e:b "1970-01-01T00:00:05Z" .',
+        "<x:a> <x:p> 6000 .",
+        "<x:a> <x:p> [] 7000 .",
+    ]
+    elements = read("s.nt", "\n".join(lines))
+    assert shape(elements) == [(1, 1), (2, 1), (3, 1), (4, 3), (5, 1)]
+    assert [str(each.triples[0][2]).rpartition("#")[2] for each in elements[:3]] == ["decimal>", "double>", "boolean>"]
+    assert read.reasons == [
+        "s.nt:6: the line has no timestamp",
+        "s.nt:7: expected an object, which is an IRI, a blank node or a literal, at column 13",
+    ]
+    assert shape(read("t.nt", "<x:a> <x:p> 21.5 .\n<x:a> <x:at> 2000 .\n", time="x:at")) == [(2, 2)]
+
+
 def test_json_ld(read: Reading) -> None:
     document = '{"@id": "x:a", "x:p": 1, "x:t": "1000"}'
     assert shape(read("s.jsonld", document, time="x:t")) == [(1, 2)]
@@ -348,7 +430,7 @@ def test_parquet_is_lifted(read: Reading, tmp_path: Path) -> None:
         ("s.csv", "", {}, "nothing says how the records"),
         ("s.parquet", "", {}, "nothing says how the records"),
         ("s.txt", "", {}, "extension does not tell its format"),
-        ("s.ttl", "", {"element": "subject", "time": "x:t"}, "element=subject does not fit the format turtle"),
+        ("s.ttl", "", {"element": "time", "time": "x:t"}, "element=time does not fit the format turtle"),
         ("s.nt", "<x:a> <x:p> <x:b> .", {}, "a triple without a timestamp"),
         ("s.nt", '<x:a> <x:p> <x:b> "0" .', {"time": "x:t"}, "the lines end with their time"),
         ("s.nq", "<x:a> <x:p> <x:b> <x:g> .", {"element": "time"}, "element=time does not fit N-Quads"),

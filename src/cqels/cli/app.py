@@ -127,7 +127,12 @@ def run(
     ] = None,
     data: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", rich_help_panel=_INPUT, help="Static RDF for the default graph."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_INPUT,
+            help="Static RDF for the default graph. Where its name does not tell the format: file?format=turtle, or "
+            "ntriples, nquads, trig, jsonld, rdfxml.",
+        ),
     ] = None,
     graph: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ import typer
 from pyoxigraph import NamedNode
 
 from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
+from cqels.io.load import file_and_format
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -156,11 +157,12 @@ class Run:
         dataset = Store(self.store, permissions=Permissions.of(_several(self.allow_service), self.allow_load))
         if self.service_refresh is not None:
             dataset.services.refresh = _interval(self.service_refresh)
-        for path in self.data:
-            dataset.load(path)
+        for each in self.data:
+            path, format = file_and_format(str(each))
+            dataset.load(path, format=format)
         for text in self.graphs:
-            iri, path = _graph(text)
-            dataset.load(path, iri)
+            iri, path, format = _graph(text)
+            dataset.load(path, iri, format=format)
         return dataset
 
     @contextmanager
@@ -236,12 +238,12 @@ def _time(text: str, option: str) -> int:
         raise CqelsError(f"{option}: {error}", hint="write for example 40s or 2026-01-31T12:00:00Z") from None
 
 
-def _graph(text: str) -> tuple[NamedNode, Path]:
+def _graph(text: str) -> tuple[NamedNode, str, str | None]:
     iri, separator, path = text[1:].partition(">=") if text.startswith("<") else text.partition("=")
     try:
         if not separator or not path:
             raise ValueError(text)
-        return NamedNode(iri), Path(path)
+        return NamedNode(iri), *file_and_format(path)
     except ValueError:
         raise CqelsError(
             f"--graph {text}: this is not an IRI and a file", hint="write --graph '<iri>=file.ttl'"

@@ -174,15 +174,16 @@ class Engine:
         self._clock.add(settings)
 
     @while_open
-    def load(self, source: Any, graph: str | NamedNode | None = None) -> int:
+    def load(self, source: Any, graph: str | NamedNode | None = None, *, format: str | None = None) -> int:
         """Add triples to the dataset, to the default graph or to a named one: how many the source has.
 
         That is the path of a file, or a graph, a dataset or a list of triples of pyoxigraph or of rdflib; the named
-        graphs of a dataset stay what they are.
+        graphs of a dataset stay what they are.  A file's name tells its `format` (turtle, ntriples, nquads, trig,
+        jsonld, rdfxml) unless it is given, its content where the name does not.
         """
         name = NamedNode(graph) if isinstance(graph, str) else graph
         if isinstance(source, str | os.PathLike):
-            return int(self.update(lambda store: store.load(os.fspath(source), name)))
+            return int(self.update(lambda store: store.load(os.fspath(source), name, format=format)))
         quads = list(quads_of(source, name))
         self.update(lambda store: store.add(quads))
         return len(quads)

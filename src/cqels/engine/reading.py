@@ -17,7 +17,7 @@ from cqels.io.faults import UnreadableFile
 from cqels.io.files import MARK, is_compressed, open_bytes, reading
 from cqels.io.lifting import Template, delimiter_of
 from cqels.io.ntriples import blank_scope, line_kind
-from cqels.io.read import format_of, read_file
+from cqels.io.read import check_file, format_of, read_file
 from cqels.io.records import csv_header
 
 CHUNK = 1 << 21
@@ -62,7 +62,7 @@ def _batches(
     intake: Intake,
     reject: Callable[[Rejected], None],
 ) -> Iterator[Batch]:
-    format = format_of(declaration, path)
+    format = check_file(declaration, path)
     kind = line_kind(declaration, path) if format == "ntriples" else None
     if kind == "timed" and declaration.element in (None, "line"):
 

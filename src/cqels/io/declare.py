@@ -25,6 +25,7 @@ FORMATS: dict[str, Format] = {
     "nquads": "ntriples",
     "ttl": "turtle",
     "turtle": "turtle",
+    "n3": "turtle",
     "trig": "trig",
     "jsonld": "jsonld",
     "csv": "csv",
@@ -35,13 +36,13 @@ FORMATS: dict[str, Format] = {
     "parquet": "parquet",
 }
 """Every name of a format, the file extensions among them. N-Quads are N-Triples lines with a graph in the place of the
-time, so one reader takes both."""
+time, so one reader takes both.  A file named `.n3` may also have lines with times."""
 
 ELEMENTS: dict[Format, tuple[ElementKind, ...]] = {
     "ntriples": ("line", "time", "subject", "graph"),
-    "turtle": ("document", "line"),
+    "turtle": ("document", "line", "subject"),
     "trig": ("graph", "document", "line"),
-    "jsonld": ("document", "line", "graph"),
+    "jsonld": ("document", "line", "graph", "subject"),
     "csv": ("line", "time", "subject"),
     "json": ("line", "time", "subject"),
     "parquet": ("line", "time", "subject"),

@@ -1,10 +1,11 @@
-"""Streams of Turtle, TriG and JSON-LD: a file, a line or a named graph is an element."""
+"""Streams of Turtle, TriG and JSON-LD: a file, a line, a subject or a named graph is an element."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 
@@ -61,6 +62,80 @@ def read_document_lines(
             yield _element(declaration, quads, f"{scope}{number}_")
         except UNREADABLE as error:
             reject(Rejected(declaration.iri, f"{path}:{number}", reason_of(error, line), line))
+
+
+def read_subjects(declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject) -> Iterator[Element]:
+    """Each subject that has a time as one element, in the order of the file, with the blank nodes that hang off it.
+
+    The file is read whole, since triples of a subject may stand anywhere in it.
+    """
+    names = _NumberedBlankNodes(blank_scope(declaration, path))
+    subjects: dict[NamedNode | BlankNode, list[Triple]] = {}
+    last: NamedNode | BlankNode | None = None
+    fault: Rejected | None = None
+    with open_bytes(path) as file, reading(path):
+        try:
+            for quad in parse_file(file, path, format, declaration.iri):
+                triple = names.triple(triple_of(quad))
+                last = triple[0]
+                subjects.setdefault(last, []).append(triple)
+        except UNREADABLE as error:
+            place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else str(path)
+            fault = Rejected(declaration.iri, place, f"{reason_of(error)}; the rest of the file cannot be read", "")
+    yield from _timed_subjects(declaration, path, subjects, reject, cut=last if fault is not None else None)
+    if fault is not None:
+        reject(fault)
+
+
+def _timed_subjects(
+    declaration: StreamDeclaration,
+    path: Path,
+    subjects: dict[NamedNode | BlankNode, list[Triple]],
+    reject: Reject,
+    *,
+    cut: NamedNode | BlankNode | None,
+) -> Iterator[Element]:
+    """The elements of subjects; what has no time, or reaches the one that a fault has `cut` off, is rejected."""
+    assert declaration.time is not None
+    predicate = declaration.time
+    timed = {subject for subject, triples in subjects.items() if any(each[1] == predicate for each in triples)}
+    belong: set[NamedNode | BlankNode] = set(timed)
+    for subject in subjects:
+        if subject not in timed:
+            continue
+        parts = _hanging(subject, subjects, timed)
+        belong.update(parts)
+        triples = [triple for part in parts for triple in subjects[part]]
+        try:
+            if cut in parts:
+                raise ValueError("the element has a malformed part or is next to one")
+            time = stated_time(subjects[subject], predicate, declaration.unit)
+            assert time is not None
+        except ValueError as error:
+            reject(Rejected(declaration.iri, str(path), str(error), _text(triples)))
+        else:
+            yield Element(declaration.iri, time, tuple(triples))
+    for subject, triples in subjects.items():
+        if subject not in belong:
+            reject(Rejected(declaration.iri, str(path), f"the subject {subject} has no timestamp", _text(triples)))
+
+
+def _hanging(
+    subject: NamedNode | BlankNode, subjects: dict[NamedNode | BlankNode, list[Triple]], timed: set[Any]
+) -> list[NamedNode | BlankNode]:
+    """A subject and the blank nodes that can be reached from it, those with times of their own left out."""
+    found: dict[NamedNode | BlankNode, None] = {subject: None}
+    waiting = [subject]
+    while waiting:
+        for _, _, object_ in subjects[waiting.pop()]:
+            if isinstance(object_, BlankNode) and object_ in subjects and object_ not in timed and object_ not in found:
+                found[object_] = None
+                waiting.append(object_)
+    return list(found)
+
+
+def _text(triples: Iterable[Triple]) -> str:
+    return " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
 
 
 def read_graphs(declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject) -> Iterator[Element]:

@@ -8,14 +8,25 @@ from pathlib import Path
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 
+from cqels.io.content import beginning, kind_of
 from cqels.io.faults import UNREADABLE, reason_of, triple_of
 from cqels.io.files import extension_of, lines_of, open_bytes, parse_file, reading
 from cqels.model.errors import DataError, Source, Span
 
-_FORMATS = {
+GRAPH_FORMATS = {
+    "turtle": RdfFormat.TURTLE,
+    "ntriples": RdfFormat.N_TRIPLES,
+    "nquads": RdfFormat.N_QUADS,
+    "trig": RdfFormat.TRIG,
+    "jsonld": RdfFormat.JSON_LD,
+    "rdfxml": RdfFormat.RDF_XML,
+}
+"""The formats of static files by their names."""
+_EXTENSIONS = {
     "nt": RdfFormat.N_TRIPLES,
     "nq": RdfFormat.N_QUADS,
     "ttl": RdfFormat.TURTLE,
+    "n3": RdfFormat.TURTLE,
     "trig": RdfFormat.TRIG,
     "rdf": RdfFormat.RDF_XML,
     "owl": RdfFormat.RDF_XML,
@@ -24,17 +35,53 @@ _FORMATS = {
 }
 
 
-def read_graph(path: str | Path, graph: NamedNode | None = None) -> Iterator[Quad]:
+def read_graph(path: str | Path, graph: NamedNode | None = None, *, format: str | None = None) -> Iterator[Quad]:
     """The quads of a file, with blank nodes of its own and relative IRIs resolved against its `file:` IRI.
 
-    What the file has in its default graph goes to `graph`, if one is given; its named graphs stay.
+    What the file has in its default graph goes to `graph`, if one is given; its named graphs stay.  Where neither a
+    format is given nor the extension tells it, the content does.
     """
     path = Path(path)
-    format = _FORMATS.get(extension_of(path))
     if format is None:
-        hint = f"the extensions are {', '.join('.' + name for name in _FORMATS)}, and .gz after one of them"
-        raise DataError("the file's extension does not tell its format", source=Source("", str(path)), hint=hint)
-    return _quads(path, format, graph)
+        return _quads(path, _EXTENSIONS.get(extension_of(path)) or _by_content(path), graph)
+    name = format.lower().replace("-", "").replace("/", "")
+    if name not in GRAPH_FORMATS:
+        raise DataError(f"'{format}' is not a format", hint=f"it is one of {', '.join(GRAPH_FORMATS)}")
+    return _quads(path, GRAPH_FORMATS[name], graph)
+
+
+def file_and_format(text: str) -> tuple[str, str | None]:
+    """A file and its format from `file?format=turtle`; a name may have a question mark, if there is such a file.
+
+    >>> file_and_format("rooms.data?format=turtle")
+    ('rooms.data', 'turtle')
+    """
+    path, mark, option = text.rpartition("?")
+    if not mark or Path(text).exists():
+        return text, None
+    name, equals, value = option.partition("=")
+    if name != "format" or not equals:
+        hint = f"the option is format=, one of {', '.join(GRAPH_FORMATS)}"
+        raise DataError(f"'{option}' is not an option of a static file", hint=hint)
+    return path, value
+
+
+def _by_content(path: Path) -> RdfFormat:
+    """The format of a file whose name does not tell it. Turtle and N-Triples are TriG too."""
+    match kind_of(beginning(path)):
+        case "jsonld":
+            return RdfFormat.JSON_LD
+        case "rdfxml":
+            return RdfFormat.RDF_XML
+        case "nquads":
+            return RdfFormat.N_QUADS
+        case "turtle" | "trig":
+            return RdfFormat.TRIG
+        case _:
+            hint = f"give its format, one of {', '.join(GRAPH_FORMATS)}: file?format=turtle"
+            raise DataError(
+                "neither the file's extension nor its content tells its format", source=Source("", str(path)), hint=hint
+            )
 
 
 def _quads(path: Path, format: RdfFormat, graph: NamedNode | None) -> Iterator[Quad]:

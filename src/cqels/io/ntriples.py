@@ -20,7 +20,7 @@ from cqels.io.faults import UNREADABLE, UnreadableFile, parsed, reason_of, tripl
 from cqels.io.files import lines_of
 from cqels.io.gather import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
 from cqels.model.errors import Source
-from cqels.model.terms import XSD_INTEGER, Term, Triple
+from cqels.model.terms import XSD_BOOLEAN, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Term, Triple
 from cqels.model.time import time_of
 
 _IRI = r'<[^\x00-\x20<>"{}|^`]*>'
@@ -31,16 +31,22 @@ _BARE_TYPED = rf'(?>[^\s"<>^_.#][^\s"<>^]*\^\^(?:{_IRI}|[^\s"<>^]*[^\s"<>^.]))'
 """`92^^http://…#float`, which is not N-Triples but what published timed streams (CSRBench) have.
 
 Terms are taken whole or not at all (`(?>…)`): a line costs its length, whatever it has."""
+_NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][+-]?[0-9]+)?+"
+_BARE_VALUE = rf"(?>{_NUMBER}|true|false)(?![^\s.#])"
+"""A number or a truth value as Turtle has them."""
+_OBJECT = f"{_IRI}|{_BLANK}|{_LITERAL}|{_BARE_TYPED}|{_BARE_VALUE}"
 _PARTS = (
     ("a subject, which is an IRI or a blank node", f"{_IRI}|{_BLANK}"),
     ("a predicate, which is an IRI", _IRI),
-    ("an object, which is an IRI, a blank node or a literal", f"{_IRI}|{_BLANK}|{_LITERAL}|{_BARE_TYPED}"),
+    ("an object, which is an IRI, a blank node or a literal", _OBJECT),
 )
 _FOURTH = f"{_IRI}|{_BLANK}|{_LITERAL}|{_BARE_INTEGER}"
 _STATEMENT = re.compile(
     rf"(?:({_PARTS[0][1]})\s*+({_PARTS[1][1]})\s*+({_PARTS[2][1]})\s*+({_FOURTH})?|({_LITERAL}|{_BARE_INTEGER}))"
     r"\s*+(?:\.\s*+|$|(?=#))"
 )
+_LABEL = re.compile(r"_:([\w.·\-]++)")
+_TIME_BEHIND = re.compile(rf"(.*\S)\s+({_LITERAL}|{_BARE_INTEGER})\s*+\.?+\s*+", re.DOTALL)
 _FAULT_PARTS = tuple((name, re.compile(rf"(?:{pattern})\s*")) for name, pattern in _PARTS)
 _FAULT_FOURTH = re.compile(rf"(?:{_FOURTH})?\s*")
 
@@ -111,7 +117,8 @@ def read_texts(
 def parse_statements(line: str, scope: str = "") -> tuple[Statement, ...]:
     """The statements of a line; the final dot may be missing, a comment may follow.
 
-    Raises ValueError with the column of the first fault.
+    A line that is not N-Triples may be Turtle, with a time behind it. Raises ValueError with the column of the first
+    fault.
     """
     statements: list[Statement] = []
     text = line.strip()
@@ -119,7 +126,7 @@ def parse_statements(line: str, scope: str = "") -> tuple[Statement, ...]:
     while position < len(text) and text[position] != "#":
         match = _STATEMENT.match(text, position)
         if match is None:
-            raise ValueError(_fault(text, position))
+            return _turtle(text, scope, _fault(text, position))
         subject, predicate, object_, fourth, alone = match.groups()
         if alone is not None:
             statements.append((None, _term(alone)))
@@ -128,6 +135,33 @@ def parse_statements(line: str, scope: str = "") -> tuple[Statement, ...]:
             statements.append((triple, None if fourth is None else _scoped(fourth, scope)))
         position = match.end()
     return tuple(statements)
+
+
+def _turtle(text: str, scope: str, fault: str) -> tuple[Statement, ...]:
+    """A line of Turtle, perhaps with a time behind its last object, where Turtle has no other term."""
+    timed = _TIME_BEHIND.fullmatch(text)
+    for body, fourth in ((f"{timed[1]} .", timed[2]) if timed else ("", ""), (text, "")):
+        try:
+            triples = [triple_of(quad) for quad in parsed(body, RdfFormat.TURTLE)]
+            if triples:
+                time, labels = _term(fourth) if fourth else None, {each.rstrip(".") for each in _LABEL.findall(text)}
+                return tuple((_named(triple, labels, scope), time) for triple in triples)
+        except UNREADABLE:
+            continue
+    raise ValueError(fault)
+
+
+def _named(triple: Triple, labels: set[str], scope: str) -> Triple:
+    """The triple with the labels of the file. A blank node without a label would have another one at each reading."""
+    subject, predicate, object_ = triple
+    for node in (subject, object_):
+        if isinstance(node, BlankNode) and node.value not in labels:
+            raise ValueError("a blank node has no label")
+    return (
+        BlankNode(scope + subject.value) if isinstance(subject, BlankNode) else subject,
+        predicate,
+        BlankNode(scope + object_.value) if isinstance(object_, BlankNode) else object_,
+    )
 
 
 def _scoped(token: str, scope: str) -> Term:
@@ -151,7 +185,7 @@ def _term(token: str) -> Term:
         return _iri(token)
     if token[0] != '"':
         value, _, datatype = token.partition("^^")
-        return Literal(value, datatype=_iri(f"<{datatype.strip('<>')}>") if datatype else XSD_INTEGER)
+        return Literal(value, datatype=_iri(f"<{datatype.strip('<>')}>") if datatype else _bare_type(value))
     if "\\" in token or "--" in token:
         return _escaped(token)
     end = token.rindex('"')
@@ -162,6 +196,14 @@ def _term(token: str) -> Term:
             return Literal(token[1:end], datatype=_iri(token[end + 3 :]))
         case _:
             return Literal(token[1:end])
+
+
+def _bare_type(value: str) -> NamedNode:
+    if value in ("true", "false"):
+        return XSD_BOOLEAN
+    if "e" in value or "E" in value:
+        return XSD_DOUBLE
+    return XSD_DECIMAL if "." in value else XSD_INTEGER
 
 
 def _escaped(token: str) -> Term:
@@ -284,6 +326,17 @@ def parse_timed_line(text: str, unit: str = "ms", scope: str = "") -> tuple[int,
 def line_kind(declaration: StreamDeclaration, path: Path) -> LineKind:
     """What the lines of a file are; an UnreadableFile if the declaration does not fit them."""
     return _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))[0]
+
+
+def lines_hold(text: str) -> OneOf["timed", "nquads"] | None:
+    """Whether most lines of a text end with their times, or with graphs; None if they are something else."""
+    lines = [line for line in text.splitlines()[:LOOK_AHEAD] if line.strip() and not line.lstrip().startswith("#")]
+    found = [match[4] for line in lines if (match := _STATEMENT.match(line.strip())) is not None and match[1]]
+    fourths = [fourth for fourth in found if fourth is not None]
+    if 2 * len(fourths) <= len(lines):
+        return None
+    graphs = sum(fourth[0] in "<_" for fourth in fourths)
+    return "nquads" if 2 * graphs > len(fourths) else "timed"
 
 
 def check_lines(declaration: StreamDeclaration, path: Path) -> None:

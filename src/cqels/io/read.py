@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cqels.io.content import beginning, kind_of
 from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
-from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs
+from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs, read_subjects
 from cqels.io.element import Element, Rejected
 from cqels.io.faults import UnreadableFile
 from cqels.io.files import extension_of, files_of
 from cqels.io.gather import Reject
 from cqels.io.ntriples import check_lines, read_lines
-from cqels.model.errors import DataError, Source
+from cqels.model.errors import Source
 from cqels.model.time import EARLIEST
 
 if TYPE_CHECKING:
@@ -118,12 +119,17 @@ def read_file(
 def _elements(
     declaration: StreamDeclaration, path: Path, template: Template | None, reject: Reject
 ) -> Iterator[Element]:
-    format = format_of(declaration, path)
+    format = check_file(declaration, path)
     match format:
         case "ntriples":
             return read_lines(declaration, path, reject)
         case "turtle" | "trig" | "jsonld":
-            readers = {"document": read_document, "line": read_document_lines, "graph": read_graphs}
+            readers = {
+                "document": read_document,
+                "line": read_document_lines,
+                "graph": read_graphs,
+                "subject": read_subjects,
+            }
             read = readers[declaration.element or ELEMENTS[format][0]]
             return read(declaration, path, RDF_FORMATS[format], reject)
         case "csv" | "json" | "parquet":
@@ -159,31 +165,54 @@ def _merged(firsts: Sequence[int], opened: Callable[[int], Iterator[Element]]) -
 
 
 def format_of(declaration: StreamDeclaration, path: Path) -> Format:
-    format = declaration.format or FORMATS.get(extension_of(path))
+    """The format that is declared, or that the extension tells, or the content."""
+    named = FORMATS.get(extension_of(path))
+    if declaration.format is not None:
+        return declaration.format
+    if named is not None and extension_of(path) != "n3":
+        return named
+    format = _by_content(declaration, path) or named
     if format is None:
         hint = f"declare it with format=, one of {', '.join(ELEMENTS)}"
-        raise DataError("the file's extension does not tell its format", source=Source("", str(path)), hint=hint)
+        raise UnreadableFile("the file's extension does not tell its format", source=Source("", str(path)), hint=hint)
     return format
 
 
-def check_file(declaration: StreamDeclaration, path: Path) -> None:
-    """Refuse a declaration with which a file gives no element."""
+def _by_content(declaration: StreamDeclaration, path: Path) -> Format | None:
+    if not path.is_file():  # a pipe can be read once
+        return None
+    match kind_of(beginning(path)):
+        case "timed" | "nquads":
+            return "ntriples"
+        case "turtle":
+            return "turtle"
+        case "trig" | "jsonld" | "parquet" as format:
+            return format
+        case "json":
+            return "jsonld" if declaration.template is None else "json"
+        case _:
+            return None if declaration.template is None else "csv"
+
+
+def check_file(declaration: StreamDeclaration, path: Path) -> Format:
+    """Refuse a declaration with which a file gives no element: the file's format."""
     format = format_of(declaration, path)
     source = Source("", str(path))
     element = declaration.element or ELEMENTS[format][0]
     if element not in ELEMENTS[format]:
         hint = f"an element of this format is one of {', '.join(ELEMENTS[format])}"
-        raise DataError(f"element={element} does not fit the format {format}", source=source, hint=hint)
+        raise UnreadableFile(f"element={element} does not fit the format {format}", source=source, hint=hint)
     if format in ("turtle", "trig", "jsonld") and element != "graph" and declaration.time is None:
         hint = "declare the predicate that has the time of an element: time=<iri>"
-        raise DataError(f"stream <{declaration.iri}> has no time", source=source, hint=hint)
+        raise UnreadableFile(f"stream <{declaration.iri}> has no time", source=source, hint=hint)
     if format in RECORDS and declaration.template is None:
         hint = "declare a lifting template: template=file.toml"
         if path.suffix.lower() == ".json":
             hint += "; or format=jsonld if it is JSON-LD"
-        raise DataError(
+        raise UnreadableFile(
             f"nothing says how the records of stream <{declaration.iri}> become triples", source=source, hint=hint
         )
     if format in RECORDS and declaration.time is not None:
         hint = "name the column of the time in the template and remove time="
-        raise DataError("the time of a record is a column, not a predicate", source=source, hint=hint)
+        raise UnreadableFile("the time of a record is a column, not a predicate", source=source, hint=hint)
+    return format

@@ -181,9 +181,9 @@ class App:
                 self._checking.declare(settings)
         self._sources.append(source)
 
-    def load(self, path: str | os.PathLike[str], graph: str | None = None) -> int:
+    def load(self, path: str | os.PathLike[str], graph: str | None = None, *, format: str | None = None) -> int:
         """Add the triples of a file to the dataset: how many the file has."""
-        return self._store.load(Path(path), None if graph is None else NamedNode(graph))
+        return self._store.load(Path(path), None if graph is None else NamedNode(graph), format=format)
 
     def add(
         self,

@@ -102,11 +102,12 @@ class Catalog:
         for number, declaration in self._streams.items():
             paths = list(files_there(declaration, may_be_none=follow))
             for path in paths:
-                check_listable(declaration, path)
+                check_listable(path)
+            template = check_files(declaration, paths)
             if follow:
                 begun = [Begun(path, EARLIEST) for path in paths]
             else:
-                begun = in_time(declaration, paths, check_files(declaration, paths))
+                begun = in_time(declaration, paths, template)
             self.files[number] += (_listed(declaration, each.path, each.first) for each in begun)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = [self._head(), *(_line(number, each) for number, files in self.files.items() for each in files)]
@@ -127,7 +128,7 @@ class Catalog:
                 if str(path) in known:
                     known[str(path)].check()
                 else:
-                    check_listable(declaration, path)
+                    check_listable(path)
                     new.append(_listed(declaration, path))
             fresh += ((number, each) for each in sorted(new, key=lambda each: (each.modified, each.path)))
         if not fresh:
@@ -200,11 +201,10 @@ def files_there(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterabl
     return files_of(declaration.path)
 
 
-def check_listable(declaration: StreamDeclaration, path: Path) -> None:
+def check_listable(path: Path) -> None:
     """Refuse a file that no stream on Spark can have."""
     if not path.is_file():
         raise DataError("a stream on Spark is read from files", source=Source("", str(path)))
-    check_file(declaration, path)
     if path.stat().st_size >= 1 << BYTE_BITS:
         raise DataError("a file is larger than a terabyte", source=Source("", str(path)), hint="cut it")
 
@@ -212,6 +212,7 @@ def check_listable(declaration: StreamDeclaration, path: Path) -> None:
 def _listed(declaration: StreamDeclaration, path: Path, first: int = EARLIEST) -> Listed:
     found = path.stat()
     try:
+        check_file(declaration, path)
         lines = not is_compressed(path) and has_timed_lines(declaration, path)
     except UnreadableFile:  # a worker rejects it
         lines = False

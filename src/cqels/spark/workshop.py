@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow
-from pyoxigraph import Literal
+from pyoxigraph import Literal, RdfFormat
 
 from cqels.engine.batch import Batch, Words
 from cqels.io.declare import StreamDeclaration
@@ -184,9 +184,7 @@ class Workshop:
                 if value is None or time is None:
                     raise ValueError("the row has no value" if value is None else "the row has no time")
                 time = parse_time(time)
-                words = self._triples(value, blank_scope(self._declaration, self._document(run, number)))
-                if not len(words):
-                    raise ValueError("the row has no triple")
+                words = self._row(value, blank_scope(self._declaration, self._document(run, number)), time)
             except UNREADABLE as error:
                 reject(run.at(number), reason_of(error, text), text)
                 continue
@@ -211,6 +209,22 @@ class Workshop:
         streams = np.full(len(values), self._stream, np.int64)
         words = np.ascontiguousarray(block.records[taken, :3]).reshape(-1)
         return Batch(np.array(times, np.int64), streams, counts.astype(np.int64), words)
+
+    def _row(self, value: bytes, scope: str, time: int) -> Words:
+        """The words of a row: of its lines, or of a Turtle document if they are none."""
+        try:
+            words = self._triples(value, scope)
+            if not len(words):
+                raise ValueError("the row has no triple")
+            return words
+        except UNREADABLE:
+            try:
+                element = document_element(self._declaration, value, RdfFormat.TURTLE, scope, time)
+            except UNREADABLE:
+                element = None
+            if element is None:
+                raise
+        return np.array([word for triple in element.triples for word in self._terms.encode_all(triple)], np.int64)
 
     def _triples(self, data: bytes, scope: str) -> Words:
         """The words of the triples of some lines, whatever graphs they are in."""

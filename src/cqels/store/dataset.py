@@ -153,13 +153,15 @@ class Store:
 
     # ------------------------------------------------------------ changing
 
-    def load(self, path: str | Path, graph: NamedNode | None = None) -> int:
+    def load(self, path: str | Path, graph: NamedNode | None = None, *, format: str | None = None) -> int:
         """Add the triples of a file; its default graph goes to `graph`. The number of triples in the file.
+
+        The file's name tells its `format` unless it is given, its content where the name does not.
 
         A large file is written in parts, so that it need not fit into memory: only a crash can come between them.
         """
         count = 0
-        quads = read_graph(path, graph)
+        quads = read_graph(path, graph, format=format)
         with self.transaction():
             if graph is not None:
                 self.create_graph(graph)  # of a file without triples, too
