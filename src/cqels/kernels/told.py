@@ -46,6 +46,7 @@ from cqels.kernels.window import (
     WINDOW_WORDS,
     is_wanted,
     put_change,
+    since,
 )
 
 TABLE = 10
@@ -171,13 +172,13 @@ def advance_told(base, window, now, closed):
     time that the last one closed.
     """
     width, last_in = load(base, window + WIDTH), now
-    first_in = now - width
+    first_in = since(now, width)
     if load(base, window + KIND) == TOLD_SLIDE:
         if closed == load(base, window + CLOSED):
             return True
         store(base, window + CLOSED, closed)
         last_in = closed
-        first_in = closed - width + 1
+        first_in = since(closed, width - 1)
     while load(base, window + INSIDE) > 0:
         kept = top(base, window + INSIDE)
         if load(base, kept + ENTRY_TIME) >= first_in:

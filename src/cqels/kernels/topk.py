@@ -93,6 +93,8 @@ AGAIN = 4
 SPARE, CROWD = 32, 4
 """Near are to be twice the rows up to the end of the slice and some to spare; so many times as many are a crowd."""
 _NO_END = 1 << 62
+_MOST_ROWS = 1 << 48
+"""More rows than any memory has: a limit beyond is none, an offset beyond passes over all there are."""
 
 
 def make_ordered(
@@ -122,8 +124,8 @@ def make_ordered(
         key_words += FIELD_WORDS[how]
     operator = arena.take(OPERATOR_WORDS)
     words[operator + INPUT], words[operator + OUTPUT] = queues
-    words[operator + TERMS], words[operator + OFFSET] = terms, offset
-    words[operator + LIMIT] = -1 if limit is None else limit
+    words[operator + TERMS], words[operator + OFFSET] = terms, min(offset, _MOST_ROWS)
+    words[operator + LIMIT] = -1 if limit is None or limit > _MOST_ROWS else limit
     parts = [number for how, word in fields for number in (int(how in (TERM, TERM_DOWN)), word)]
     words[operator + PARTS], words[operator + PARTS_AT] = len(fields), _written(dictionary, parts)
     words[operator + PLACES_AT] = _written(dictionary, [places[word] for word in range(TIME, COLUMNS + columns)])

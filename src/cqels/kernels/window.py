@@ -155,10 +155,16 @@ def limits_of(base, window, now, closed):
     """The times of the first and the last that belong to the window, as far as times tell."""
     kind, width = load(base, window + KIND), load(base, window + WIDTH)
     if kind == SLIDE:
-        return NEVER if closed == NEVER else closed - width + 1, closed
+        return NEVER if closed == NEVER else since(closed, width - 1), closed
     if kind == RANGE:
-        return now - width, now
+        return since(now, width), now
     return now if kind == NOW else NEVER, now
+
+
+@kernel
+def since(time, width):
+    """The time that is `width` before another, or the first of all if that is before it."""
+    return time - width if time >= NEVER + width else NEVER
 
 
 @kernel

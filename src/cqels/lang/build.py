@@ -10,7 +10,7 @@ from pyoxigraph import BlankNode, NamedNode
 from cqels.lang import syntax
 from cqels.lang.build_patterns import PatternBuilder, label_text
 from cqels.lang.expressions import Var
-from cqels.lang.trees import Branch, span_of, trees
+from cqels.lang.trees import Branch, counted, span_of, trees
 from cqels.model.errors import QueryError, Span
 from cqels.model.terms import CQ
 
@@ -161,7 +161,7 @@ class Builder(PatternBuilder):
                     order_by = tuple(self._order_condition(child) for child in trees(clause))
                 case "limit_offset":
                     for part in trees(clause):
-                        number = int(str(part.children[0]))
+                        number = counted(cast(Token, part.children[0]))
                         limit, offset = (number, offset) if part.data == "limit" else (limit, number)
         return syntax.Modifier(group_by, having, order_by, limit, offset)
 

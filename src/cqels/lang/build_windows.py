@@ -9,11 +9,14 @@ from lark import Token
 
 from cqels.lang import syntax
 from cqels.lang.build_terms import TermBuilder
-from cqels.lang.trees import Branch, span_of, trees
+from cqels.lang.trees import Branch, counted, span_of, trees
 from cqels.model.errors import QueryError
+from cqels.model.limits import MOST_COUNTED
 from cqels.model.time import parse_iso_duration, unit_nanoseconds
 
 MILLISECOND = 1_000_000
+_LONGEST_DURATION = 100
+"""Characters of a duration such as `10s`: with more digits it has more than 64 bits, or is too fine."""
 
 
 class WindowBuilder(TermBuilder):
@@ -68,7 +71,7 @@ class WindowBuilder(TermBuilder):
         return tuple(self.var(part).name for part in trees(tree))
 
     def _count(self, token: Token, counter: str, by: tuple[str, ...]) -> syntax.Count:
-        size = int(token)
+        size = counted(token)
         if size == 0:
             raise QueryError("a window must hold at least one", span=span_of(token), hint="write 1 or more")
         unit = "solutions" if by else "triples" if counter == "triples" else "elements"
@@ -91,8 +94,8 @@ class WindowBuilder(TermBuilder):
                 raise QueryError(
                     "this duration has no unit", span=span_of(tree), hint="write for example 10s, 250ms or PT2H"
                 )
-            return int(str(tree.children[0])) * MILLISECOND
-        return sum(self._duration_part(cast(Token, token)) for token in tree.children)
+            return _fitting(counted(cast(Token, tree.children[0])) * MILLISECOND, tree)
+        return _fitting(sum(self._duration_part(cast(Token, token)) for token in tree.children), tree)
 
     def _duration_part(self, token: Token) -> int:
         text = str(token)
@@ -101,6 +104,8 @@ class WindowBuilder(TermBuilder):
                 return parse_iso_duration(text)
             except ValueError as error:
                 raise QueryError(str(error), span=span_of(token), hint="write for example PT2H or PT0.5S") from None
+        if len(text) > _LONGEST_DURATION:
+            raise _too_long(token)
         found = re.fullmatch(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]+)", text)
         unit = unit_nanoseconds(found[3]) if found else None
         if found is None or unit is None:
@@ -120,3 +125,15 @@ def _some(slide: int, tree: Branch) -> int:
     if slide == 0:
         raise QueryError("a window cannot slide by nothing", span=span_of(tree))
     return slide
+
+
+def _fitting(duration: int, tree: Branch) -> int:
+    if duration > MOST_COUNTED:
+        raise _too_long(tree)
+    return duration
+
+
+def _too_long(part: Branch | Token) -> QueryError:
+    return QueryError(
+        "this duration does not fit in 64 bits of nanoseconds", span=span_of(part), hint="the longest is 106751 days"
+    )

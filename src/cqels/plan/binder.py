@@ -278,14 +278,20 @@ class Binder(PatternBinder):
             expression = self.expression(item.expression)
             no_aggregate(expression)
             if item.name is not None:
-                if item.name.name in known:
+                if item.name.name in known or item.name.name in aliases or item.name.name in keys:
                     raise QueryError(f"{item.name} has a value already", span=item.name.span)
                 plan = algebra.Extend(plan, item.name.name, expression)
                 keys.append(item.name.name)
             elif isinstance(expression, Var):
                 # the papers group by a name that SELECT computes: the computation moves below the grouping
                 given = aliases.get(expression.name)
-                if expression.name not in known and given is not None and not has_aggregate(given):
+                if given is not None and has_aggregate(given):
+                    raise QueryError(
+                        f"{expression} is what SELECT computes from each group: it cannot make the groups",
+                        span=item.span,
+                        hint="group by what the patterns bind",
+                    )
+                if expression.name not in known and given is not None:
                     plan = algebra.Extend(plan, expression.name, given)
                     del aliases[expression.name]
                 keys.append(expression.name)
