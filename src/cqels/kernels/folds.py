@@ -56,7 +56,7 @@ from cqels.model.numbers import (
     single,
 )
 from cqels.model.terms import Term, text_of
-from cqels.model.values import literal_of, number_of
+from cqels.model.values import joined_texts, literal_of, number_of
 
 KINDS = {
     "COUNT": g.COUNT_,
@@ -241,7 +241,7 @@ def _joined(dictionary: ArenaDictionary, tree: int, aggregate: int) -> Literal:
         found += sorted((_term(key[2], dictionary) for key in keys), key=text_of)
     if words[aggregate + g.EXTRA_PLACE]:
         found = list(dict.fromkeys(found))
-    return Literal(separator.value.join(_plain(term) for term in found))
+    return Literal(joined_texts(separator.value, [_plain(term) for term in found]))
 
 
 def _term(id: int, dictionary: ArenaDictionary) -> Term:

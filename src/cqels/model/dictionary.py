@@ -228,7 +228,7 @@ def term_register(term: Term) -> Register:
 
 # --- terms of texts -------------------------------------------------------------------------------------------------
 
-_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(.*)', re.DOTALL)
+_LITERAL = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(.*)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 _ESCAPED = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f"}
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Rounded
 from enum import IntEnum
 
+from cqels.model.limits import MOST_DIGITS
+
 
 class ExpressionError(Exception):
     """SPARQL's type error: the expression has no value."""
@@ -37,7 +39,11 @@ class Number:
 
 # Every sum and product of decimals is exact, or traps: unlike the default context, which rounds to 28 digits.
 EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, Rounded, InvalidOperation])
+# Digits double in a product, and in one of products they double again: so there are no more than these.
+_PRODUCT = Context(prec=MOST_DIGITS, Emax=MOST_DIGITS, Emin=-MOST_DIGITS, traps=[Inexact, Rounded, InvalidOperation])
+_MOST_BITS = int(MOST_DIGITS * math.log2(10))
 DIVISION_DIGITS = 18
+_TOO_LONG = f"the number would have more than {MOST_DIGITS:,} digits"
 _LONG_TEXT = 4000  # Python refuses to turn more than 4300 digits into an int or back; Decimal does not
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -144,7 +150,20 @@ def subtract(a: Number, b: Number) -> Number:
 
 
 def multiply(a: Number, b: Number) -> Number:
-    return _combine(a, b, int.__mul__, EXACT.multiply, float.__mul__)
+    return _combine(a, b, _product, _decimal_product, float.__mul__)
+
+
+def _product(a: int, b: int) -> int:
+    if a.bit_length() + b.bit_length() > _MOST_BITS:
+        raise ExpressionError(_TOO_LONG)
+    return a * b
+
+
+def _decimal_product(a: Decimal, b: Decimal) -> Decimal:
+    try:
+        return _PRODUCT.multiply(a, b)
+    except (Inexact, Rounded):
+        raise ExpressionError(_TOO_LONG) from None
 
 
 def divide(a: Number, b: Number) -> Number:
@@ -168,6 +187,8 @@ def _divide_decimals(a: Decimal, b: Decimal) -> Decimal:
     times, over = b.as_integer_ratio()
     numerator, denominator = above * over * 10**DIVISION_DIGITS, below * times
     quotient = abs(numerator) // abs(denominator)
+    if quotient.bit_length() > _MOST_BITS:
+        raise ExpressionError(_TOO_LONG)
     return EXACT.scaleb(Decimal(quotient if (numerator < 0) == (denominator < 0) else -quotient), -DIVISION_DIGITS)
 
 

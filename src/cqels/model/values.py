@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -9,6 +10,7 @@ from typing import TypeAlias
 
 from pyoxigraph import BaseDirection, BlankNode, Literal, NamedNode
 
+from cqels.model.limits import LONGEST_TEXT, LONGEST_VALUE
 from cqels.model.moments import (
     Date,
     DateTime,
@@ -92,6 +94,7 @@ __all__ = [
     "divide",
     "effective_boolean",
     "equal",
+    "joined_texts",
     "literal_of",
     "multiply",
     "nanoseconds_of",
@@ -159,6 +162,8 @@ def value_of(literal: Literal) -> Value | None:
 
 
 def _read(name: str, text: str) -> Value | None:
+    if len(text) > LONGEST_VALUE:
+        return None
     match name:
         case "boolean":
             return _BOOLEANS.get(text)
@@ -238,6 +243,13 @@ def nanoseconds_of(literal: Literal) -> int | None:
     """Nanoseconds since 1970 of an xsd:dateTime, rounded down; UTC where it has no zone; None for other literals."""
     value = value_of(literal)
     return floor(EXACT.scaleb(value.instant, 9)) if isinstance(value, DateTime) else None
+
+
+def joined_texts(separator: str, texts: Sequence[str]) -> str:
+    """Texts put together, if that is not too long: the length is known before any of it is copied."""
+    if sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0) > LONGEST_TEXT:
+        raise ExpressionError(f"the text would be longer than {LONGEST_TEXT:,} characters")
+    return separator.join(texts)
 
 
 # --- SPARQL's operators ---------------------------------------------------------------------------------------------

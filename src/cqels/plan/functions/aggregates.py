@@ -21,6 +21,7 @@ from cqels.model.values import (
     Number,
     add,
     divide,
+    joined_texts,
     literal_of,
     number_of,
     order_key,
@@ -61,7 +62,7 @@ def aggregate(node: Aggregate, solutions: Sequence[Mapping[str, Term]], context:
         case "MEDIAN":
             return median(terms)
         case "GROUP_CONCAT":
-            return Literal(node.separator.join(text(term) for term in terms))
+            return Literal(joined_texts(node.separator, [text(term) for term in terms]))
         case _:
             raise TypeError(f"{node.name} is no aggregate")
 

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from itertools import groupby
 from typing import TypeAlias
 
+from cqels.model.limits import LONGEST_TEXT
 from cqels.model.values import ExpressionError
 from cqels.plan.functions.blocks import BLOCKS
 
@@ -44,8 +45,15 @@ def replace(text: str, pattern: str, replacement: str, flags: str = "") -> str:
         raise ExpressionError("the pattern of REPLACE matches the empty string")
     parts = [replacement] if "q" in flags else _replacement_parts(replacement, regex.groups)
 
+    size = len(text)
+
     def filled(match: re.Match[str]) -> str:
-        return "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
+        nonlocal size
+        texts = [part if isinstance(part, str) else match[part] or "" for part in parts]
+        size += sum(map(len, texts)) - (match.end() - match.start())
+        if size > LONGEST_TEXT:
+            raise ExpressionError(f"the text would be longer than {LONGEST_TEXT:,} characters")
+        return "".join(texts)
 
     return regex.sub(filled, text)
 

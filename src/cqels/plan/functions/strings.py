@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.model.terms import XSD_STRING, Term, boolean
-from cqels.model.values import INTEGER, ExpressionError, Number, literal_of, number_of, value_of
+from cqels.model.values import INTEGER, ExpressionError, Number, joined_texts, literal_of, number_of, value_of
 from cqels.plan.functions import patterns
 
 # --- arguments ------------------------------------------------------------------------------------------------------
@@ -146,13 +146,13 @@ def after(first: Term, second: Term) -> Term:
 
 
 def encode_for_uri(term: Term) -> Term:
-    return Literal(quote(string_literal(term).value, safe=""))
+    return Literal(joined_texts("", [quote(string_literal(term).value, safe="")]))
 
 
 def concatenation(*terms: Term) -> Term:
     """CONCAT: in the language of its arguments if they all have the same."""
     strings = [string_literal(term) for term in terms]
-    joined = "".join(each.value for each in strings)
+    joined = joined_texts("", [each.value for each in strings])
     tags = {(each.language, each.direction) for each in strings}
     return like(strings[0], joined) if len(tags) == 1 else Literal(joined)
 
