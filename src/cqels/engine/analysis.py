@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cqels.engine.batch import Words
 from cqels.flow.stages import JoinTrace, Pipeline, Trace
@@ -22,6 +25,9 @@ from cqels.plan.show import Show
 from cqels.store.service import ServiceCache
 
 SHOWN_ORDERS = 4
+
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def analysed(
@@ -47,6 +53,7 @@ class _Analysis:
         self._pipeline = pipeline
         self._show = Show(dict(pipeline.query.prefixes))
         self._traces = {id(trace.plan): trace for trace in pipeline.traces}
+        self._places = {id(trace): place for place, trace in enumerate(pipeline.traces)}
         self._tables = {id(table.plan): table for table in pipeline.tables}
         self._reasons = {id(part.plan): part.reason for part in pipeline.recomputed.values()}
         self._starts, self._sizes = arena.blocks()
@@ -74,13 +81,13 @@ class _Analysis:
         return int(words[trace.counted] if trace.counted else words[trace.queue + TOTAL] + words[trace.queue + COUNT])
 
     def _held(self, plan: Plan, trace: Trace) -> Iterator[tuple[str, str]]:
-        traces = self._pipeline.traces
-        below = [  # each comes after those below it
-            other
-            for other in traces[: traces.index(trace)]
-            if set(other.operators) <= set(trace.operators) and other.plan is not plan
-        ]
-        known = {place for other in below for place in (*other.operators, *other.windows)}
+        known: set[int] = set()
+        own_operators = set(trace.operators)
+        for other in reversed(self._pipeline.traces[: self._places[id(trace)]]):  # each comes after those below it
+            # what was made for a part is in a row, so one operator tells whether it is below, or below what is known
+            inside = not other.operators or (other.operators[0] in own_operators and other.operators[0] not in known)
+            if inside and other.plan is not plan:
+                known.update(other.operators, other.windows)
         windows = [place for place in trace.windows if isinstance(plan, algebra.Stream)]
         if windows:
             counts = [_triples(self._arena, place) for place in windows]
@@ -124,17 +131,9 @@ class _Analysis:
 
     def _bytes(self, places: list[int]) -> int:
         """The bytes of the blocks that belong to operators and windows, and to nothing else."""
-        reached = np.zeros(len(self._starts), np.bool_)
+        reached = self._shared.copy()
         words = self._arena.words
-        shared = [place for trace in self._pipeline.traces for place in (*trace.operators, *trace.windows)]
-        queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
-        queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
-        shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
-        shared += [self._pipeline.place, *self._pipeline.programs, *self._arena.words[:16].tolist()]
-        self._reach(np.array(shared, np.int64), reached)
-        reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
-        own = np.searchsorted(self._starts, np.array(places, np.int64))
-        waiting = own.tolist()
+        waiting = np.searchsorted(self._starts, np.array(places, np.int64)).tolist()
         total = 0
         while waiting:
             block = waiting.pop()
@@ -143,7 +142,21 @@ class _Analysis:
             waiting += self._reach(words[start : start + size], reached)
         return total
 
-    def _reach(self, words: Words, reached: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[int]:
+    @cached_property
+    def _shared(self) -> Flags:
+        """The blocks that are free, or belong to the pipeline and not to one of its operators."""
+        reached = np.zeros(len(self._starts), np.bool_)
+        words = self._arena.words
+        shared = [place for trace in self._pipeline.traces for place in (*trace.operators, *trace.windows)]
+        queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
+        queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
+        shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
+        shared += [self._pipeline.place, *self._pipeline.programs, *self._arena.words[:16].tolist()]
+        self._reach(np.array(list(dict.fromkeys(shared)), np.int64), reached)
+        reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
+        return reached
+
+    def _reach(self, words: Words, reached: Flags) -> list[int]:
         at = np.searchsorted(self._starts, words)
         at[at == len(self._starts)] = 0
         found = np.unique(at[self._starts[at] == words])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 
 from pyoxigraph import NamedNode
 
@@ -34,7 +33,8 @@ from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
 from cqels.kernels.rows import ALWAYS, EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.table import make_table
 from cqels.kernels.window import CLOCK
-from cqels.lang.expressions import Call, Exists, Expression, Var
+from cqels.kernels.window import QUEUE as WINDOW_QUEUE
+from cqels.lang.expressions import Call, Exists, Expression, Var, junction
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
 from cqels.plan import algebra
@@ -301,9 +301,9 @@ class Compiler(Windows):
     def _where(self, source: Stage, condition: Expression, active: int | None) -> Stage:
         parts, plain = conjuncts(condition), _plain(condition)
         if plain:  # one program is quicker than one for each
-            source = self.selected(source, reduce(lambda one, other: Call("AND", (one, other)), plain))
+            source = self.selected(source, junction("AND", plain))
         for part in parts:
-            if part in plain:
+            if not exists_in(part):
                 continue
             if isinstance(part, Exists):
                 told_apart, matches, exact = self._matches(source, part, active)
@@ -424,9 +424,15 @@ class Compiler(Windows):
         words[machine.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
         words[machine.AT], words[machine.FLAGS] = -1, flags
         words[machine.LAST] = words[machine.BOUNDARY] = NEVER
-        patterns = [at for kind, at in self.operators if kind == machine.MATCH]
+        patterns: dict[int, list[int]] = {}
+        for kind, at in self.operators:
+            if kind == machine.MATCH:
+                patterns.setdefault(int(self.arena.words[at]), []).append(at)
         joins = [at for kind, at in self.operators if kind == machine.JOIN]
-        hints = [make_hints(self.arena, each, patterns, joins) for _, each, _ in self.windows]
+        hints = [
+            make_hints(self.arena, each, patterns.get(int(self.arena.words[each + WINDOW_QUEUE]), ()), joins)
+            for _, each, _ in self.windows
+        ]
         words[machine.HINTS_AT] = self.words(hints)
         words[machine.PENDING] = 1  # the first tick counts as a change
         words[machine.SOURCE] = source = told_again(self)

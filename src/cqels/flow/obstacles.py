@@ -6,10 +6,9 @@ A part is *closed* if it does not read the active graph of a window around it: o
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from typing import TypeGuard
 
-from cqels.lang.expressions import Call, Exists, Expression, calls, walk
+from cqels.lang.expressions import Exists, Expression, calls, junction, walk
 from cqels.lang.syntax import Count, Window
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import CQ
@@ -37,6 +36,7 @@ from cqels.plan.algebra import (
     Values,
     expressions_of,
     inputs_of,
+    patterns_of,
     walk_plan,
 )
 from cqels.plan.columns import DRAWS
@@ -60,14 +60,16 @@ def obstacle(plan: Plan, *, windowed: bool) -> str | None:
 
     `windowed`: the active graph is that of a window.
     """
-    own = _own(plan) or _in_expressions(plan)
-    if own is not None:
-        return own
-    if isinstance(plan, Stream):
-        return _inside(plan.input, windowed=True)
-    patterns = [node.pattern for node in exists_of(plan)]
-    found = (_inside(each, windowed=windowed) for each in (*patterns, *inputs_of(plan)))
-    return next((reason for reason in found if reason is not None), None)
+    pending = [(plan, windowed)]
+    while pending:
+        node, windowed = pending.pop()
+        own = _own(node) or _in_expressions(node)
+        if own is not None:
+            return own
+        windowed = windowed or isinstance(node, Stream)
+        below = (*(each.pattern for each in exists_of(node)), *inputs_of(node))
+        pending += [(each, windowed) for each in reversed(below) if windowed and reads_active(each)]
+    return None
 
 
 def computed_anew(plan: Plan, *, windowed: bool = False) -> list[tuple[Plan, str]]:
@@ -83,20 +85,20 @@ def computed_anew(plan: Plan, *, windowed: bool = False) -> list[tuple[Plan, str
     return [found for each in below for found in computed_anew(each, windowed=inside)]
 
 
-def _inside(plan: Plan, *, windowed: bool) -> str | None:
-    return obstacle(plan, windowed=windowed) if windowed and reads_active(plan) else None
-
-
 def reads_active(plan: Plan) -> bool:
     """The plan reads the active graph, so that it means something else in another place."""
-    match plan:
-        case Triples() | PathPattern():
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        match node:
+            case Triples() | PathPattern():
+                return True
+            case Stream() | Graph() | Service() | Static():
+                continue
+        if any("TIMESTAMP" in calls(expression) for expression in expressions_of(node)):
             return True
-        case Stream() | Graph() | Service() | Static():
-            return False
-    if any("TIMESTAMP" in calls(expression) for expression in expressions_of(plan)):
-        return True
-    return any(map(reads_active, (*(node.pattern for node in exists_of(plan)), *inputs_of(plan))))
+        pending += (*patterns_of(node), *inputs_of(node))
+    return False
 
 
 def exists_of(plan: Plan) -> list[Exists]:
@@ -218,20 +220,17 @@ def parts_of(node: Exists, outer: frozenset[str]) -> tuple[Plan, list[Filter | E
     while chain:
         bound, last = certain(inner), chain.pop()
         parts = conjuncts(last.condition) if isinstance(last, Filter) else [last.expression]
-        own = [part for part in parts if reads(part) & outer <= bound]
+        own, other = list[Expression](), list[Expression]()
+        for part in parts:
+            (own if reads(part) & outer <= bound else other).append(part)
         if isinstance(last, Filter) and own:
-            inner = Filter(inner, _all(own))
+            inner = Filter(inner, junction("AND", own))
         elif own:
             inner = replace(last, input=inner)
-        if len(own) < len(parts):
-            other = [part for part in parts if part not in own]
-            chain.append(replace(last, condition=_all(other)) if isinstance(last, Filter) else last)
+        if other:
+            chain.append(replace(last, condition=junction("AND", other)) if isinstance(last, Filter) else last)
             break
     return inner, chain[::-1]
-
-
-def _all(conditions: list[Expression]) -> Expression:
-    return reduce(lambda one, other: Call("AND", (one, other)), conditions)
 
 
 def _of_exists(node: Exists, outer: frozenset[str]) -> str | None:

@@ -32,7 +32,6 @@ from cqels.kernels.window import (
     FRESH,
     KIND,
     LEFT,
-    QUEUE,
     STAR,
     entry_of,
     matches,
@@ -48,14 +47,15 @@ _MOST_LEAVING = 4 * TOGETHER  # entries that leave with a group of elements, and
 
 
 def make_hints(arena: Arena, window: int, patterns: Sequence[int], joins: Sequence[int]) -> int:
-    """The hints for a window, by the operators of patterns and joins; 0 if there are none, or it is no ring."""
+    """The hints for a window, by the operators of the patterns that read it, and of joins; 0 if there are none, or it
+    is no ring."""
     words = arena.words
     if words[window + KIND] > ELEMENTS:
         return 0
     found: list[int] = []
     for operator in patterns:
-        queue, pattern, out = (int(word) for word in words[operator : operator + 3])
-        for place in joins if queue == words[window + QUEUE] else ():
+        _, pattern, out = (int(word) for word in words[operator : operator + 3])
+        for place in joins:
             for number in range(int(words[place + join.INPUTS])):
                 own = int(words[place + join.INPUT + number])
                 if words[own + join.QUEUE] == out:

@@ -8,7 +8,7 @@ from lark import Token, Tree
 
 from cqels.lang.build_terms import TermBuilder
 from cqels.lang.builtins import ARITY, BY_SIGN
-from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression
+from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, junction
 from cqels.lang.syntax import Group
 from cqels.lang.trees import Branch, span_of, trees
 from cqels.model.errors import QueryError
@@ -64,10 +64,7 @@ class ExpressionBuilder(TermBuilder):
                 return Constant(self.term(tree), span)
 
     def _chain(self, name: str, parts: list[Branch]) -> Expression:
-        result = self.expression(parts[0])
-        for part in parts[1:]:
-            result = Call(name, (result, self.expression(part)), span_of(parts[0]).to(span_of(part)))
-        return result
+        return junction(name, [self.expression(part) for part in parts])
 
     def _additive(self, parts: list[Branch]) -> Expression:
         result = self.expression(parts[0])

@@ -7,9 +7,9 @@ in the query's text, but two expressions that say the same are equal wherever th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from cqels.model.errors import Span
 from cqels.model.terms import Term
@@ -87,14 +87,29 @@ def children(expression: Expression) -> tuple[Expression, ...]:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and everything in it, outermost first; patterns inside EXISTS are not entered."""
-    yield expression
-    for child in children(expression):
-        yield from walk(child)
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += reversed(children(node))
 
 
 def calls(expression: Expression) -> set[str]:
     """The names of all functions and operators called in an expression, not inside EXISTS."""
     return {node.name for node in walk(expression) if isinstance(node, Call)}
+
+
+def junction(name: str, operands: Sequence[Expression]) -> Expression:
+    """`a && b && c …` of calls with two operands, nested as deep as the logarithm of their number.
+
+    >>> junction("AND", [Var("a"), Var("b"), Var("c")]) == Call("AND", (Call("AND", (Var("a"), Var("b"))), Var("c")))
+    True
+    """
+    if len(operands) == 1:
+        return operands[0]
+    half = (len(operands) + 1) // 2
+    left, right = junction(name, operands[:half]), junction(name, operands[half:])
+    return Call(name, (left, right), left.span.to(right.span) if left.span and right.span else None)
 
 
 def operands_of(call: Call) -> list[Expression]:
@@ -112,11 +127,25 @@ def operands_of(call: Call) -> list[Expression]:
 
 def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
     """Apply `change` to every node, innermost first; patterns inside EXISTS are not entered."""
-    match expression:
-        case Call(args=args):
-            expression = replace(expression, args=tuple(transform(arg, change) for arg in args))
-        case Aggregate(argument=argument) if argument is not None:
-            expression = replace(expression, argument=transform(argument, change))
-        case _:
-            pass
-    return change(expression)
+    pending = [(expression, False)]
+    done: list[Expression] = []
+    while pending:
+        node, is_ready = pending.pop()
+        below = children(node)
+        if below and not is_ready:
+            pending.append((node, True))
+            pending += [(each, False) for each in reversed(below)]
+            continue
+        if below:
+            made = tuple(done[-len(below) :])
+            del done[-len(below) :]
+            node = _over(node, made)
+        done.append(change(node))
+    return done[0]
+
+
+def _over(node: Expression, made: tuple[Expression, ...]) -> Expression:
+    """The same operator over changed operands."""
+    if all(new is old for new, old in zip(made, children(node), strict=True)):
+        return node
+    return replace(node, args=made) if isinstance(node, Call) else replace(cast(Aggregate, node), argument=made[0])

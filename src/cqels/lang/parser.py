@@ -15,6 +15,7 @@ from cqels.lang.build_updates import UpdateBuilder
 from cqels.lang.cache import parser_of
 from cqels.lang.dialects import detect
 from cqels.lang.names import CLASSES
+from cqels.lang.nesting import check_nesting
 from cqels.model.collection import without_collection
 from cqels.model.errors import CqelsError, QueryError, Source, Span
 
@@ -31,8 +32,6 @@ def parse(text: str, *, name: str = "<query>", base: str | None = None, dialect:
         tree, source = _tree(source, "query")
         builder = Builder(base)
         return detect(builder.query(tree), builder.used, dialect)
-    except RecursionError:
-        raise _too_deep(source) from None
     except CqelsError as error:
         error.locate(source)
         raise
@@ -44,8 +43,6 @@ def parse_update(text: str, *, name: str = "<update>", base: str | None = None) 
     try:
         tree, source = _tree(source, "update")
         return UpdateBuilder(base).update(tree)
-    except RecursionError:
-        raise _too_deep(source) from None
     except CqelsError as error:
         error.locate(source)
         raise
@@ -75,9 +72,11 @@ def _tree(source: Source, start: str) -> tuple[Tree, Source]:  # type: ignore[ty
         )
     source = Source(_unescaped(source.text), source.name)
     try:
-        return _lark().parse(source.text, start=start), source
+        tree = _lark().parse(source.text, start=start)
     except UnexpectedInput as error:
         raise _syntax_error(error, source) from None
+    check_nesting(tree)
+    return tree, source
 
 
 def _unescaped(text: str) -> str:
@@ -90,20 +89,6 @@ def _unescaped(text: str) -> str:
         return chr(code)
 
     return _ESCAPE.sub(character, text) if "\\u" in text or "\\U" in text else text
-
-
-def _too_deep(source: Source) -> QueryError:
-    depth, deepest, place = 0, 0, 0
-    for offset, character in enumerate(source.text):
-        depth += (character in "{(") - (character in "})")
-        if depth > deepest:
-            deepest, place = depth, offset
-    return QueryError(
-        f"the query is nested too deeply ({deepest} levels)",
-        span=Span(place, place + 1),
-        source=source,
-        hint="a query of a person has fewer than 50 levels of brackets",
-    )
 
 
 # ---------------------------------------------------------------- readable syntax errors

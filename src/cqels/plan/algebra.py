@@ -20,9 +20,10 @@ from cqels.model.terms import Term
 Node: TypeAlias = Var | Term
 
 
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """A node of a plan."""
+    """A node of a plan. What `plan.scope` found out about it is kept with it: nodes never change."""
+
+    __slots__ = ("certain", "mentioned", "variables_in_order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,19 +351,45 @@ def map_expressions(plan: Plan, change: Callable[[Expression], Expression]) -> P
 def transform_plan(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
     """Apply `change` to every node, innermost first, those inside EXISTS too."""
 
-    def inside(node: Expression) -> Expression:
-        return replace(node, pattern=transform_plan(node.pattern, change)) if isinstance(node, Exists) else node
+    pending = [(plan, False)]
+    done: list[Plan] = []
+    while pending:
+        node, is_ready = pending.pop()
+        below = (*inputs_of(node), *patterns_of(node))
+        if below and not is_ready:
+            pending.append((node, True))
+            pending += [(each, False) for each in reversed(below)]
+            continue
+        if below:
+            made = done[-len(below) :]
+            del done[-len(below) :]
+            if any(new is not old for new, old in zip(made, below, strict=True)):
+                node = _over(node, iter(made))
+        done.append(change(node))
+    return done[0]
 
-    plan = map_inputs(plan, lambda each: transform_plan(each, change))
-    return change(map_expressions(plan, lambda expression: transform(expression, inside)))
+
+def _over(plan: Plan, made: Iterator[Plan]) -> Plan:
+    """The same node over changed inputs and patterns of EXISTS."""
+
+    def inside(node: Expression) -> Expression:
+        return replace(node, pattern=next(made)) if isinstance(node, Exists) else node
+
+    plan = map_inputs(plan, lambda _: next(made))
+    return map_expressions(plan, lambda expression: transform(expression, inside))
+
+
+def patterns_of(plan: Plan) -> list[Plan]:
+    """The patterns of EXISTS in the expressions written on a node itself."""
+    return [
+        node.pattern for expression in expressions_of(plan) for node in walk(expression) if isinstance(node, Exists)
+    ]
 
 
 def walk_plan(plan: Plan) -> Iterator[Plan]:
     """Every node, outermost first, those inside EXISTS too."""
-    yield plan
-    for expression in expressions_of(plan):
-        for node in walk(expression):
-            if isinstance(node, Exists):
-                yield from walk_plan(node.pattern)
-    for child in inputs_of(plan):
-        yield from walk_plan(child)
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += reversed((*patterns_of(node), *inputs_of(node)))

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pyoxigraph import NamedNode
 
 from cqels.lang import syntax
-from cqels.lang.expressions import Aggregate, Call, Expression, Var, transform, walk
+from cqels.lang.expressions import Aggregate, Call, Expression, Var, junction, transform, walk
 from cqels.model.errors import QueryError, Span
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, walk_plan
@@ -186,8 +186,8 @@ class Binder(PatternBinder):
         else:
             for each in (*aliases.values(), *(key for key, _ in order)):
                 no_aggregate(each)
-        for condition in having:
-            plan = algebra.Filter(plan, condition)
+        if having:
+            plan = algebra.Filter(plan, junction("AND", having))
         if form.values is not None:
             plan = joined(plan, self._values(form.values))
         for alias, expression in aliases.items():

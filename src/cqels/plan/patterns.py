@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import dropwhile
 
 from pyoxigraph import NamedNode
 
 from cqels.lang import syntax
-from cqels.lang.expressions import Call, Exists, Expression, Var, transform
+from cqels.lang.expressions import Exists, Expression, Var, junction, transform
 from cqels.model.errors import QueryError, Span
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source, walk_plan
 from cqels.plan.grouping import no_aggregate
-from cqels.plan.scope import visible
+from cqels.plan.scope import variables, visible
 
 _DECLARE = "declare it before WHERE: FROM NAMED WINDOW <name> ON <stream> [RANGE PT10S STEP PT5S]"
 
@@ -49,14 +50,15 @@ class PatternBinder:
 
     def group(self, group: syntax.Group) -> Plan:
         plan, filters = self._unfiltered(group)
-        for condition in filters:
-            plan = algebra.Filter(plan, condition)
-        return plan
+        return algebra.Filter(plan, junction("AND", filters)) if filters else plan
 
     def _unfiltered(self, group: syntax.Group) -> tuple[Plan, list[Expression]]:
         plan: Plan = algebra.Unit()
+        beside: list[Plan] = []
         filters: list[Expression] = []
         for part in group.parts:
+            if isinstance(part, syntax.Optional | syntax.Minus | syntax.Bind):
+                plan, beside = joined(plan, *beside), []
             match part:
                 case syntax.Filter(condition=condition):
                     bound = self.expression(condition)
@@ -64,18 +66,18 @@ class PatternBinder:
                     filters.append(bound)
                 case syntax.Optional(pattern=inner):
                     right, conditions = self._unfiltered(inner)
-                    plan = algebra.LeftJoin(plan, right, _conjunction(conditions))
+                    plan = algebra.LeftJoin(plan, right, junction("AND", conditions) if conditions else None)
                 case syntax.Minus(pattern=inner):
                     plan = algebra.Minus(plan, self.group(inner))
                 case syntax.Bind(expression=expression, variable=variable):
-                    if variable.name in visible(plan):
+                    if variable.name in variables(plan):
                         raise QueryError(f"{variable} has a value already in this group", span=variable.span)
                     bound = self.expression(expression)
                     no_aggregate(bound, "an aggregate cannot stand in a BIND")
                     plan = algebra.Extend(plan, variable.name, bound)
                 case _:
-                    plan = joined(plan, self._part(part))
-        return plan, filters
+                    beside.append(self._part(part))
+        return joined(plan, *beside), filters
 
     def _part(self, part: syntax.Pattern) -> Plan:
         match part:
@@ -109,7 +111,7 @@ class PatternBinder:
         return plan
 
     def _triples(self, patterns: tuple[syntax.TriplePattern, ...]) -> Plan:
-        plan: Plan = algebra.Unit()
+        parts: list[Plan] = []
         run: list[algebra.Triple] = []
         for pattern in patterns:
             match pattern.predicate:
@@ -119,9 +121,10 @@ class PatternBinder:
                     run.append(algebra.Triple(pattern.subject, iri, pattern.object))
                 case path:
                     if run:
-                        plan, run = joined(plan, algebra.Triples(tuple(run))), []
-                    plan = joined(plan, algebra.PathPattern(pattern.subject, path, pattern.object))
-        return joined(plan, algebra.Triples(tuple(run))) if run else plan
+                        parts.append(algebra.Triples(tuple(run)))
+                        run = []
+                    parts.append(algebra.PathPattern(pattern.subject, path, pattern.object))
+        return joined(*parts, *([algebra.Triples(tuple(run))] if run else []))
 
     def _values(self, part: syntax.Values) -> Plan:
         names = tuple(variable.name for variable in part.variables)
@@ -235,23 +238,16 @@ class PatternBinder:
         return transform(expression, bound)
 
 
-def joined(left: Plan, right: Plan) -> Plan:
-    if isinstance(left, algebra.Unit):
-        return right
-    return algebra.Join((left, right))
+def joined(*plans: Plan) -> Plan:
+    """The join of plans. Empty groups before the others add nothing."""
+    inputs = tuple(dropwhile(lambda each: isinstance(each, algebra.Unit), plans))
+    if len(inputs) < 2:
+        return inputs[0] if inputs else algebra.Unit()
+    return algebra.Join(inputs)
 
 
 def _events(plan: Plan, span: Span) -> Plan:
     return algebra.Stream((Source(None, syntax.All(), span),), plan)
-
-
-def _conjunction(conditions: list[Expression]) -> Expression | None:
-    if not conditions:
-        return None
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = Call("AND", (result, condition))
-    return result
 
 
 def _has_sequence(group: syntax.Group) -> bool:

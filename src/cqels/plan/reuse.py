@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TypeAlias
 
 from pyoxigraph import NamedNode
 
-from cqels.lang.expressions import Call, Exists, Expression, Var, calls, transform, walk
+from cqels.lang.expressions import Exists, Expression, Var, calls, junction, transform, walk
 from cqels.lang.syntax import Count, Range
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import CQ
@@ -198,8 +197,9 @@ def _joined(site: Site, patterns: Iterable[int], conditions: Iterable[int], inne
             groups.setdefault(sources, []).append(triple)
     inputs += [Stream(sources, Triples(tuple(each))) for sources, each in groups.items()]
     for place, each in enumerate(inputs):
-        own = [condition for condition in waiting if reads(condition) <= frozenset(variables(each))]
-        waiting = [condition for condition in waiting if condition not in own]
+        bound = frozenset(variables(each))
+        own = [condition for condition in waiting if reads(condition) <= bound]
+        waiting = [condition for condition in waiting if not reads(condition) <= bound]
         if own and isinstance(each, Stream):
             inputs[place] = replace(each, input=_filtered(each.input, own))
         else:
@@ -209,7 +209,7 @@ def _joined(site: Site, patterns: Iterable[int], conditions: Iterable[int], inne
 
 
 def _filtered(plan: Plan, conditions: list[Expression]) -> Plan:
-    return Filter(plan, reduce(lambda one, other: Call("AND", (one, other)), conditions)) if conditions else plan
+    return Filter(plan, junction("AND", conditions)) if conditions else plan
 
 
 # ---------------------------------------------------------------- what is common

@@ -6,14 +6,14 @@ what they were; where a rule needs a condition for that, its docstring says whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import TypeAlias
 
 from pyoxigraph import NamedNode
 
-from cqels.lang.expressions import Call, Exists, Expression, Var, calls, operands_of, walk
+from cqels.lang.expressions import Call, Exists, Expression, Var, calls, junction, operands_of, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Path, Steps
 from cqels.plan.algebra import (
     Distinct,
@@ -38,6 +38,7 @@ from cqels.plan.algebra import (
     Triples,
     Union,
     Unit,
+    inputs_of,
     map_inputs,
     transform_plan,
 )
@@ -151,12 +152,7 @@ def push_filters(plan: Plan) -> Plan:
     """
 
     def pushed(node: Plan) -> Plan:
-        if not isinstance(node, Filter):
-            return node
-        result = node.input
-        for condition in conjuncts(node.condition):
-            result = _push(result, condition)
-        return result
+        return _push(node.input, conjuncts(node.condition)) if isinstance(node, Filter) else node
 
     return transform_plan(plan, pushed)
 
@@ -169,59 +165,82 @@ def conjuncts(condition: Expression) -> list[Expression]:
 _OF_THE_SOLUTION = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST"}
 
 
-def _push(plan: Plan, condition: Expression) -> Plan:
-    """Filter(plan, condition), with the condition as deep as it can go."""
-    lower = None if calls(condition) & _OF_THE_SOLUTION else _below(plan, condition)
-    return Filter(plan, condition) if lower is None else lower
+def _push(plan: Plan, conditions: list[Expression]) -> Plan:
+    """Filter(plan, all of the conditions), with each of them as deep as it can go."""
+    if isinstance(plan, Filter):
+        return _push(plan.input, conjuncts(plan.condition) + conditions)
+    if isinstance(plan, OrderBy) and not all(map(_is_of_the_solution, conditions)):  # what is filtered has no order
+        return _push(plan.input, conditions)
+    above: list[Expression] = []
+    below: dict[int, list[Expression]] = {}
+    sides = _Sides(inputs_of(plan))
+    for condition in conditions:
+        places = () if _is_of_the_solution(condition) else _places(plan, condition, sides)
+        for place in places:
+            below.setdefault(place, []).append(condition)
+        if not places:
+            above.append(condition)
+    if below:
+        numbers = count()
+        plan = map_inputs(plan, lambda each: _push(each, below[at]) if (at := next(numbers)) in below else each)
+    return Filter(plan, junction("AND", above)) if above else plan
 
 
-def _below(plan: Plan, condition: Expression) -> Plan | None:
-    """The plan with the condition inside it, or None where it has to stay above."""
+def _is_of_the_solution(condition: Expression) -> bool:
+    return bool(calls(condition) & _OF_THE_SOLUTION)
+
+
+def _places(plan: Plan, condition: Expression, sides: _Sides) -> Iterable[int]:
+    """The inputs that the condition goes into, by their numbers; none where it has to stay above."""
     wanted = reads(condition)
     match plan:
         case Union() | Distinct() | Narrow() | Thresholds():
-            return map_inputs(plan, lambda each: _push(each, condition))
-        case OrderBy(input=inner):  # what is filtered has no order
-            return _push(inner, condition)
-        case Filter(input=inner, condition=other):
-            return Filter(_push(inner, condition), other)
-        case Join(inputs=inputs):
-            for place, each in enumerate(inputs):
-                before, after = inputs[:place], inputs[place + 1 :]
-                if _settled(condition, each, *before, *after):
-                    return Join((*before, _push(each, condition), *after))
-            return None
-        case Sequence(left=left, right=right, optional=optional):
-            if _settled(condition, left, right):
-                return replace(plan, left=_push(left, condition))
-            if not optional and _settled(condition, right, left):
-                return replace(plan, right=_push(right, condition))
-            return None
-        case LeftJoin(left=left, right=right) if _settled(condition, left, right):
-            return replace(plan, left=_push(left, condition))
-        case Minus(left=left):  # what comes out is what was on the left
-            return replace(plan, left=_push(left, condition))
-        case Extend(input=inner, variable=name) if name not in wanted:
-            return replace(plan, input=_push(inner, condition))
-        case Project(input=inner, variables=names) if wanted <= set(names):
-            return replace(plan, input=_push(inner, condition))
-        case Group(input=inner, keys=keys) if keys and wanted <= set(keys):
-            return replace(plan, input=_push(inner, condition))
-        case Graph(name=name, input=inner) if not _looks_around(condition) and not _is_one_of(name, wanted):
-            return replace(plan, input=_push(inner, condition))
-        case Stream() if not _looks_around(condition) and _into_window(plan, wanted):
-            return replace(plan, input=_push(plan.input, condition))
+            return range(len(sides.inputs))
+        case Join():
+            place = sides.settling(wanted)
+            return () if place is None else (place,)
+        case Sequence(optional=optional):
+            place = sides.settling(wanted)
+            return () if place is None or (optional and place) else (place,)
+        case LeftJoin():
+            return (0,) if sides.settling(wanted) == 0 else ()
+        case Minus():  # what comes out is what was on the left
+            return (0,)
+        case Extend(variable=name):
+            return (0,) if name not in wanted else ()
+        case Project(variables=names):
+            return (0,) if wanted <= set(names) else ()
+        case Group(keys=keys):
+            return (0,) if keys and wanted <= set(keys) else ()
+        case Graph(name=name):
+            return (0,) if not _looks_around(condition) and not _is_one_of(name, wanted) else ()
+        case Stream():
+            return (0,) if not _looks_around(condition) and _into_window(plan, wanted) else ()
         case _:
-            return None
+            return ()
 
 
-def _settled(condition: Expression, part: Plan, *others: Plan) -> bool:
-    """Every variable of the condition that is bound at all is bound by the part for good.
+class _Sides:
+    """The inputs of a node, and which of them can bind a variable."""
 
-    That is so if each of its solutions binds it, or if no other part can.
-    """
-    elsewhere = frozenset().union(*map(variables, others))
-    return reads(condition) & (elsewhere | set(variables(part))) <= certain(part) | (set(variables(part)) - elsewhere)
+    def __init__(self, inputs: tuple[Plan, ...]) -> None:
+        self.inputs = inputs
+        self._binding: dict[str, list[int]] = {}
+        for place, each in enumerate(inputs):
+            for name in variables(each):
+                self._binding.setdefault(name, []).append(place)
+
+    def settling(self, wanted: frozenset[str]) -> int | None:
+        """The first input that binds for good every variable wanted that is bound at all.
+
+        That is so if each of its solutions binds it, or if no other input can.
+        """
+        bound = [name for name in wanted if name in self._binding]
+        for place in self._binding[bound[0]] if bound else range(len(self.inputs)):
+            sure = certain(self.inputs[place])
+            if all(name in sure or self._binding[name] == [place] for name in bound):
+                return place
+        return None
 
 
 def _looks_around(condition: Expression) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from cqels.lang.expressions import Call, Exists, Expression, Var, operands_of, walk
 from cqels.plan.algebra import (
@@ -36,12 +37,27 @@ from cqels.plan.algebra import (
 
 def variables(plan: Plan) -> tuple[str, ...]:
     """The variables that some solution of the plan can bind, hidden ones too, in the order in which they appear."""
-    return tuple(dict.fromkeys(_variables(plan)))
+    found: tuple[str, ...] = _known(plan, "variables_in_order", lambda each: tuple(dict.fromkeys(_variables(each))))
+    return found
 
 
 def visible(plan: Plan) -> tuple[str, ...]:
     """The variables in scope: those that `SELECT *` gives."""
     return tuple(name for name in variables(plan) if not name.startswith("_:"))
+
+
+def _known(plan: Plan, what: str, found_out: Callable[[Plan], Any]) -> Any:
+    """What is known of a node; found out of those below it first, where it is not known yet."""
+    pending = [plan]
+    while not hasattr(plan, what):
+        node = pending[-1]
+        unknown = [each for each in inputs_of(node) if not hasattr(each, what)]
+        if unknown:
+            pending += unknown
+            continue
+        object.__setattr__(node, what, found_out(node))
+        pending.pop()
+    return getattr(plan, what)
 
 
 def _variables(plan: Plan) -> Iterable[str]:
@@ -54,29 +70,29 @@ def _variables(plan: Plan) -> Iterable[str]:
         case Values(variables=names) | Project(variables=names):
             yield from names
         case Minus(left=left):
-            yield from _variables(left)
+            yield from variables(left)
         case Extend(input=inner, variable=name):
-            yield from _variables(inner)
+            yield from variables(inner)
             yield name
         case Graph(name=name, input=inner):
             yield from _names(name)
-            yield from _variables(inner)
+            yield from variables(inner)
         case Stream(sources=sources, input=inner, at=at):
             yield from _names(*(source.stream for source in sources))
-            yield from _variables(inner)
+            yield from variables(inner)
             if at is not None:
                 yield at
         case Narrow(input=inner, width=width):
-            yield from (name for name in _variables(inner) if name != width)
+            yield from (name for name in variables(inner) if name != width)
         case Thresholds(input=inner, group=group, columns=columns):
-            yield from (name for name in _variables(inner) if name != group)
+            yield from (name for name in variables(inner) if name != group)
             yield from columns
         case Group(keys=keys, aggregates=aggregates):
             yield from keys
             yield from (name for name, _ in aggregates)
         case _:
             for child in inputs_of(plan):
-                yield from _variables(child)
+                yield from variables(child)
 
 
 def _names(*nodes: object) -> Iterable[str]:
@@ -85,6 +101,11 @@ def _names(*nodes: object) -> Iterable[str]:
 
 def certain(plan: Plan) -> frozenset[str]:
     """The variables that every solution of the plan binds."""
+    found: frozenset[str] = _known(plan, "certain", _certain)
+    return found
+
+
+def _certain(plan: Plan) -> frozenset[str]:
     match plan:
         case Join(inputs=inputs):
             return frozenset().union(*map(certain, inputs))
@@ -174,6 +195,11 @@ def reads(expression: Expression) -> frozenset[str]:
 
 def mentioned(plan: Plan) -> frozenset[str]:
     """Every variable that stands anywhere in a plan and is not hidden behind the projection of a sub-select."""
+    found: frozenset[str] = _known(plan, "mentioned", _mentioned)
+    return found
+
+
+def _mentioned(plan: Plan) -> frozenset[str]:
     if isinstance(plan, Project):
         return frozenset(plan.variables)
     found = set(variables(plan))

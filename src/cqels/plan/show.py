@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyoxigraph import NamedNode
 
 from cqels.lang.builtins import ARITY, INFIX, PREFIX
-from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var
+from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, operands_of
 from cqels.lang.syntax import All, Choice, Count, Inverse, Link, Negated, Now, Path, Range, Repeat, Steps, Window
 from cqels.model.notation import Notation
 from cqels.model.terms import RDF_TYPE
@@ -44,6 +44,10 @@ class Show:
                 return "NOT EXISTS { … }" if negated else "EXISTS { … }"
             case Aggregate():
                 return self.aggregate(expression)
+            case Call(name="AND" | "OR" as name):
+                sign, own = INFIX[name]
+                text = f" {sign} ".join(self.expression(each, own + 1) for each in operands_of(expression))
+                return f"({text})" if own < strength else text
             case Call(name=name, args=(left, right)) if name in INFIX:
                 sign, own = INFIX[name]
                 text = f"{self.expression(left, own)} {sign} {self.expression(right, own + 1)}"

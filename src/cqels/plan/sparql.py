@@ -17,6 +17,7 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Repeat, Steps
+from cqels.model.recursion import Calling, complete
 from cqels.model.terms import Term
 from cqels.plan.algebra import (
     Distinct,
@@ -45,7 +46,7 @@ from cqels.plan.algebra import (
     walk_plan,
 )
 from cqels.plan.algebra import Sequence as Following
-from cqels.plan.scope import certain, reads, variables, visible
+from cqels.plan.scope import certain, mentioned, reads, variables, visible
 from cqels.plan.sparql_native import NativeWords, NotExpressible, Words
 from cqels.plan.sparql_opaque import Accumulation, Function, OpaqueWords, variables_in
 from cqels.plan.sparql_paths import path_text, repeats, ways_to_stay
@@ -57,6 +58,10 @@ Windows: TypeAlias = Callable[[Stream], Sequence[tuple[NamedNode | None, NamedNo
 otherwise a single one (with None) in which all its sources and graphs are merged."""
 
 _NOTHING = "FILTER(false)"
+_MOST_JOINED = 30
+"""Groups side by side for Oxigraph, whose choice of an order of joins takes the fourth power of their number."""
+_MOST_UNITED = 16
+"""Alternatives in a row: an engine nests as deep as there are of them, so more are written as a balanced tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,14 @@ def _braces(text: str) -> str:
     return f"{{ {text} }}"
 
 
+def _united(groups: Sequence[str]) -> str:
+    """The union of groups, written with their braces."""
+    if len(groups) <= _MOST_UNITED:
+        return " UNION ".join(groups) or _NOTHING
+    half = len(groups) // 2
+    return f"{_braces(_united(groups[:half]))} UNION {_braces(_united(groups[half:]))}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Here:
     """The place of an expression in the text of a plan."""
@@ -131,7 +144,7 @@ class _Here:
 
 
 class _Text:
-    """The writer: `pattern` gives what stands between the braces of a group."""
+    """The writer: `_pattern` gives what stands between the braces of a group."""
 
     def __init__(
         self, plan: Plan, words: Words, windows: Windows | None, named_graphs: Sequence[NamedNode] | None
@@ -186,7 +199,7 @@ class _Text:
     def given(self, plan: Plan, graph: NamedNode | None, names: Iterable[str]) -> str:
         """The pattern of an EXISTS, where variables may have values from outside."""
         before, self._given = self._given, self._given.union(names)
-        text = self.pattern(plan, graph)
+        text = complete(self._pattern(plan, graph))
         self._given = before
         return text
 
@@ -196,14 +209,17 @@ class _Text:
     def query(self, plan: Plan) -> str:
         match plan:
             case Slice() | Distinct() | Project() | OrderBy():
-                return self._select(plan, None, outermost=True)
+                return complete(self._select(plan, None, outermost=True))
             case _:
-                return self._select(Project(plan, _columns(plan)), None, outermost=True)
+                return complete(self._select(Project(plan, _columns(plan)), None, outermost=True))
 
-    def pattern(self, plan: Plan, graph: NamedNode | None) -> str:
+    def _pattern(self, plan: Plan, graph: NamedNode | None) -> Calling[str]:
+        """What stands between the braces of a group. As in all of the methods it calls, `yield` makes the call."""
         match plan:
             case Unit():
                 return ""
+            case Triples(patterns=patterns) if len(patterns) > _MOST_JOINED and self._words.opaque:
+                return (yield self._join(tuple(Triples((each,)) for each in patterns), graph))
             case Triples():
                 return self._triples(plan)
             case PathPattern():
@@ -211,64 +227,93 @@ class _Text:
             case Values():
                 return self._values(plan)
             case Join(inputs=inputs):
-                return " ".join(self._group(each, graph) for each in inputs)
+                return (yield self._join(inputs, graph))
             case Union(inputs=inputs):
-                return " UNION ".join(self._group(each, graph) for each in inputs) or _NOTHING
+                groups = []
+                for each in inputs:
+                    groups.append((yield self._group(each, graph)))
+                return _united(groups)
             case LeftJoin(left=left, right=right, condition=condition):
-                joined = Join((left, right))
-                return self._fenced(plan, joined, condition, lambda: self._left_join(left, right, condition, graph))
+                written = self._left_join(left, right, condition, graph)
+                return (yield self._fenced(plan, Join((left, right)), condition, written))
             case Minus(left=left, right=right):
                 if not set(variables(left)) & set(variables(right)):  # Oxigraph counts what an EXISTS has from outside
-                    return self.pattern(left, graph)
-                return f"{self._group(left, graph)} MINUS {self._group(right, graph)}"
+                    return (yield self._pattern(left, graph))
+                kept = yield self._group(left, graph)
+                return f"{kept} MINUS {yield self._group(right, graph)}"
             case Filter(input=inner, condition=condition):
-                return self._fenced(
-                    plan, inner, condition, lambda: self._group(inner, graph) + self._filters(condition, inner, graph)
-                )
+                return (yield self._fenced(plan, inner, condition, self._filtered(plan, graph)))
             case Extend(input=inner, expression=expression):
-                return self._fenced(plan, inner, expression, lambda: self._extended(plan, graph))
+                return (yield self._fenced(plan, inner, expression, self._extended(plan, graph)))
             case Group():
-                return self._grouping(plan, graph)
+                return (yield self._grouping(plan, graph))
             case Slice() | Distinct() | Project():
-                return self._select(plan, graph)
+                return (yield self._select(plan, graph))
             case OrderBy(input=inner) | Static(input=inner):  # an order inside of a pattern is lost in any case
-                return self.pattern(inner, graph)
+                return (yield self._pattern(inner, graph))
             case Graph(name=NamedNode() as iri, input=inner):
-                return f"GRAPH {iri} {self._group(inner, iri)}"
+                return f"GRAPH {iri} {yield self._group(inner, iri)}"
             case Graph(name=Var() as name, input=inner):
-                return self._any_graph(name, inner, graph)
+                return (yield self._any_graph(name, inner, graph))
             case Stream():
-                return self._stream(plan)
+                return (yield self._stream(plan))
             case Service():
-                return self._service(plan, graph)
+                return (yield self._service(plan, graph))
             case Following():
                 raise NotExpressible("the order of events in time (SEQ, EQUALS) is not expressible in SPARQL")
             case _:
                 raise NotExpressible(f"{type(plan).__name__} is not expressible in SPARQL")
 
-    def _group(self, plan: Plan, graph: NamedNode | None) -> str:
-        return _braces(self.pattern(plan, graph))
+    def _group(self, plan: Plan, graph: NamedNode | None) -> Calling[str]:
+        return _braces((yield self._pattern(plan, graph)))
 
-    def _fenced(self, plan: Plan, inner: Plan, expression: Expression | None, write: Callable[[], str]) -> str:
+    def _fenced(self, plan: Plan, inner: Plan, expression: Expression | None, written: Calling[str]) -> Calling[str]:
         """A sub-select around an expression over `inner` that reads what may be unbound there.
 
         Oxigraph hands the bindings of one side of a join to the other, and would show them to the expression as well.
         """
         seen = frozenset() if expression is None else reads(expression)
         if not self._words.opaque or seen <= certain(inner):
-            return write()
-        columns = tuple(dict.fromkeys((*variables(plan), *sorted(seen & self._given))))
+            return (yield written)
+        return (yield self._apart((*variables(plan), *sorted(seen & self._given)), written))
+
+    def _apart(self, names: Iterable[str], written: Calling[str]) -> Calling[str]:
+        """A sub-select that shares these variables with the outside."""
+        columns = tuple(dict.fromkeys(names))
         selected = " ".join(map(self.variable, columns)) or f"(1 AS {self._fresh()})"
         with self._inside(columns):
-            return f"SELECT {selected} WHERE {_braces(write())}"
+            return f"SELECT {selected} WHERE {_braces((yield written))}"
 
-    def _left_join(self, left: Plan, right: Plan, condition: Expression | None, graph: NamedNode | None) -> str:
+    def _join(self, inputs: tuple[Plan, ...], graph: NamedNode | None) -> Calling[str]:
+        groups = []
+        if len(inputs) <= _MOST_JOINED or not self._words.opaque:
+            for each in inputs:
+                groups.append((yield self._group(each, graph)))
+            return " ".join(groups)
+        size = max(_MOST_JOINED, -(-len(inputs) // _MOST_JOINED))
+        for at in range(0, len(inputs), size):
+            groups.append((yield self._joined_apart(inputs[at : at + size], graph)))
+        return " ".join(groups)
+
+    def _joined_apart(self, inputs: tuple[Plan, ...], graph: NamedNode | None) -> Calling[str]:
+        """Some inputs of a join in a sub-select, so that Oxigraph orders them by themselves."""
+        together = Join(inputs)
+        given = sorted(mentioned(together) & self._given)
+        return _braces((yield self._apart((*variables(together), *given), self._join(inputs, graph))))
+
+    def _left_join(
+        self, left: Plan, right: Plan, condition: Expression | None, graph: NamedNode | None
+    ) -> Calling[str]:
         filters = "" if condition is None else self._filters(condition, Join((left, right)), graph)
-        return f"{self._group(left, graph)} OPTIONAL {_braces(self._group(right, graph) + filters)}"
+        kept = yield self._group(left, graph)
+        return f"{kept} OPTIONAL {_braces((yield self._group(right, graph)) + filters)}"
 
-    def _extended(self, plan: Extend, graph: NamedNode | None) -> str:
+    def _extended(self, plan: Extend, graph: NamedNode | None) -> Calling[str]:
         value = self._words.value(plan.expression, _Here(self, graph, plan.input))
-        return f"{self._group(plan.input, graph)} BIND({value} AS {self.variable(plan.variable)})"
+        return f"{yield self._group(plan.input, graph)} BIND({value} AS {self.variable(plan.variable)})"
+
+    def _filtered(self, plan: Filter, graph: NamedNode | None) -> Calling[str]:
+        return (yield self._group(plan.input, graph)) + self._filters(plan.condition, plan.input, graph)
 
     def _filters(self, condition: Expression, inner: Plan, graph: NamedNode | None) -> str:
         here = _Here(self, graph, inner)
@@ -289,7 +334,7 @@ class _Text:
         if not ways or not self._words.opaque:
             return walked
         bound = [self.variable(node.name) for node in (plan.subject, plan.object) if isinstance(node, Var)]
-        return " UNION ".join([_braces(walked)] + [_braces(self._staying(bound, terms[0])) for _ in range(ways)])
+        return _united([_braces(walked)] + [_braces(self._staying(bound, terms[0])) for _ in range(ways)])
 
     def _staying(self, bound: list[str], term: Term) -> str:
         """The solution of a path of length zero at a term that the graph does not have: Oxigraph has none there."""
@@ -334,7 +379,7 @@ class _Text:
         return text
 
     def _either(self, plans: Iterable[PathPattern], graph: NamedNode | None) -> str:
-        return " UNION ".join(_braces(self._walked(each, graph)) for each in plans)
+        return _united([_braces(self._walked(each, graph)) for each in plans])
 
     def _values(self, plan: Values) -> str:
         written = [self.variable(name) for name in plan.variables]
@@ -351,7 +396,7 @@ class _Text:
         table = f"VALUES ({' '.join(written)}) {_braces(rows)}"
         return f"SELECT {' '.join(selected)} WHERE {_braces(table)}" if blank else table
 
-    def _grouping(self, plan: Group, graph: NamedNode | None) -> str:
+    def _grouping(self, plan: Group, graph: NamedNode | None) -> Calling[str]:
         inner = plan.input
         if any(node.argument is None and node.distinct for _, node in plan.aggregates):
             inner = Project(
@@ -360,14 +405,14 @@ class _Text:
         keys = [self.variable(name) for name in plan.keys]
         names = [self.variable(name) for name, _ in plan.aggregates]
         with self._inside(plan.keys):
-            body = self._group(inner, graph)
+            body = yield self._group(inner, graph)
             here = _Here(self, graph, plan.input)
             computed = [self._words.aggregate(node, here) for _, node in plan.aggregates] or ["COUNT(*)"]
         named = (f"({value} AS {name})" for value, name in zip(computed, names or [self._fresh()], strict=True))
         by = f" GROUP BY {' '.join(keys)}" if keys else ""
         return f"SELECT {' '.join([*keys, *named])} WHERE {body}{by}"
 
-    def _select(self, plan: Plan, graph: NamedNode | None, *, outermost: bool = False) -> str:
+    def _select(self, plan: Plan, graph: NamedNode | None, *, outermost: bool = False) -> Calling[str]:
         """One SELECT for Slice, Distinct, Project and OrderBy, as far as they nest in the order SPARQL gives them."""
         columns = _columns(plan)
         selected = " ".join(map(self.variable, columns)) or f"(1 AS {self._fresh()})"
@@ -387,22 +432,22 @@ class _Text:
                 if limits or outermost:
                     order = " ORDER BY" + "".join(self._order_key(key, plan.input, graph) for key in plan.keys)
                 plan = plan.input
-            return f"SELECT {distinct}{selected} WHERE {self._group(plan, graph)}{order}{limits}"
+            return f"SELECT {distinct}{selected} WHERE {yield self._group(plan, graph)}{order}{limits}"
 
     def _order_key(self, key: tuple[Expression, bool], inner: Plan, graph: NamedNode | None) -> str:
         expression, descending = key
         return f" {'DESC' if descending else 'ASC'}({self._words.value(expression, _Here(self, graph, inner))})"
 
-    def _any_graph(self, name: Var, inner: Plan, graph: NamedNode | None) -> str:
+    def _any_graph(self, name: Var, inner: Plan, graph: NamedNode | None) -> Calling[str]:
         variable = self.variable(name.name)
         if self._named_graphs is None:
-            return f"GRAPH {variable} {self._group(inner, graph)}"
+            return f"GRAPH {variable} {yield self._group(inner, graph)}"
         if _meets_every_graph(inner, name.name):
             listed = " ".join(map(str, self._named_graphs))
-            return f"VALUES {variable} {_braces(listed)} GRAPH {variable} {self._group(inner, graph)}"
-        return self._each(name, [(iri, iri) for iri in self._named_graphs], inner)
+            return f"VALUES {variable} {_braces(listed)} GRAPH {variable} {yield self._group(inner, graph)}"
+        return (yield self._each(name, [(iri, iri) for iri in self._named_graphs], inner))
 
-    def _stream(self, plan: Stream) -> str:
+    def _stream(self, plan: Stream) -> Calling[str]:
         if plan.at is not None:
             raise NotExpressible(f"AT ?{plan.at} asks for the time of stream elements, which SPARQL does not know")
         if any(isinstance(source.window, Count) and source.window.by for source in plan.sources):
@@ -412,26 +457,24 @@ class _Text:
         graphs = self._windows(plan)
         stream = plan.sources[0].stream if plan.sources else None
         if isinstance(stream, Var):
-            return self._each(stream, [(iri, graph) for iri, graph in graphs if iri is not None], plan.input)
-        return " ".join(f"GRAPH {graph} {self._group(plan.input, graph)}" for _, graph in graphs) or _NOTHING
+            return (yield self._each(stream, [(iri, graph) for iri, graph in graphs if iri is not None], plan.input))
+        groups = []
+        for _, graph in graphs:
+            groups.append(f"GRAPH {graph} {yield self._group(plan.input, graph)}")
+        return " ".join(groups) or _NOTHING
 
-    def _each(self, name: Var, graphs: Sequence[tuple[NamedNode, NamedNode]], inner: Plan) -> str:
+    def _each(self, name: Var, graphs: Sequence[tuple[NamedNode, NamedNode]], inner: Plan) -> Calling[str]:
         """The union over graphs, each with the IRI that the variable has there."""
-        return (
-            " UNION ".join(
-                _braces(
-                    f"VALUES {self.variable(name.name)} {_braces(str(iri))} "
-                    f"{_braces(f'GRAPH {graph} {self._group(inner, graph)}')}"
-                )
-                for iri, graph in graphs
-            )
-            or _NOTHING
-        )
+        groups = []
+        for iri, graph in graphs:
+            inside = _braces(f"GRAPH {graph} {yield self._group(inner, graph)}")
+            groups.append(_braces(f"VALUES {self.variable(name.name)} {_braces(str(iri))} {inside}"))
+        return _united(groups)
 
-    def _service(self, plan: Service, graph: NamedNode | None) -> str:
+    def _service(self, plan: Service, graph: NamedNode | None) -> Calling[str]:
         if self._words.opaque:
             raise NotExpressible("another endpoint does not know our functions")
-        return f"SERVICE {'SILENT ' if plan.silent else ''}{plan.endpoint} {self._group(plan.input, graph)}"
+        return f"SERVICE {'SILENT ' if plan.silent else ''}{plan.endpoint} {yield self._group(plan.input, graph)}"
 
 
 def _base(plan: Plan) -> str:

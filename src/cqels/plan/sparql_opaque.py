@@ -11,7 +11,18 @@ from dataclasses import dataclass, replace
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, transform, walk
+from cqels.lang.expressions import (
+    Aggregate,
+    Call,
+    Constant,
+    Exists,
+    Expression,
+    Var,
+    junction,
+    operands_of,
+    transform,
+    walk,
+)
 from cqels.model.terms import Term
 from cqels.plan.sparql_native import Place
 
@@ -23,6 +34,8 @@ BLANK = NamedNode(EXACT + "blank")
 """The datatype of a blank node's label, and the function that makes the blank node of it."""
 _DRAWS = frozenset({"RAND", "UUID", "STRUUID", "BNODE"})
 _CALL = "http://cqels.org/call#"
+_MOST_FILTERS = 32
+"""Conditions that are FILTERs of their own, which Oxigraph can move: its time grows with the square of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,12 @@ class OpaqueWords:
         return str(self._protect(term))
 
     def conditions(self, condition: Expression, place: Place) -> list[str]:
+        parts = operands_of(condition) if isinstance(condition, Call) and condition.name == "AND" else []
+        plain = [part for part in parts if not any(isinstance(node, Exists) for node in walk(part))]
+        if len(plain) > _MOST_FILTERS and not _draws(condition):  # one call instead of a chain of filters
+            others = [part for part in parts if any(isinstance(node, Exists) for node in walk(part))]
+            texts = [text for part in others for text in self.conditions(part, place)]
+            return [*texts, self._called(junction("AND", plain), place, boolean=True)]
         match condition:
             case Call(name="AND", args=operands) if not _draws(condition):  # what is drawn depends on the place
                 return [text for operand in operands for text in self.conditions(operand, place)]

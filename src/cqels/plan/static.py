@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
-from cqels.lang.expressions import Call, Exists, Expression, transform, walk
+from cqels.lang.expressions import Exists, Expression, calls, transform
+from cqels.model.recursion import Calling, complete
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
     Distinct,
@@ -27,6 +29,7 @@ from cqels.plan.algebra import (
     inputs_of,
     map_expressions,
     map_inputs,
+    patterns_of,
     walk_plan,
 )
 from cqels.plan.independent import independent, is_connected
@@ -42,12 +45,12 @@ def split_static(plan: Plan) -> Plan:
     something that is not static: by a join, OPTIONAL, MINUS or EXISTS (`independent`).  A part whose value depends on
     the tick's time is not static, nor, inside EXISTS, one that looks at variables from outside.
     """
-    return _split(plan, outside=frozenset(), windowed=False, open_to=frozenset())
+    return complete(_split(plan, outside=frozenset(), windowed=False, open_to=frozenset()))
 
 
 def _split(
     plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: frozenset[str], apart: bool = False
-) -> Plan:
+) -> Calling[Plan]:
     """`outside`: variables of what this is joined with; `windowed`: the active graph is a window's; `open_to`:
     variables that an enclosing EXISTS gives values to; `apart`: a join of several tables will do, because whoever reads
     it looks up each."""
@@ -63,42 +66,56 @@ def _split(
             return node
         given = frozenset(variables(plan)) | outside | open_to
         inner = _split(node.pattern, outside=given, windowed=windowed, open_to=given, apart=True)
-        return replace(node, pattern=_of_interest(inner))
+        return replace(node, pattern=_of_interest(complete(inner)))
 
     plan = map_expressions(plan, lambda expression: transform(expression, exists))
     match plan:
         case Join(inputs=inputs):
-            return _split_join(inputs, outside=outside, windowed=windowed, open_to=open_to)
+            return (yield _split_join(inputs, outside=outside, windowed=windowed, open_to=open_to))
         case Stream():
-            return replace(plan, input=_split(plan.input, outside=outside, windowed=True, open_to=open_to))
+            return replace(plan, input=(yield _split(plan.input, outside=outside, windowed=True, open_to=open_to)))
         case Graph():
-            return replace(plan, input=_split(plan.input, outside=outside, windowed=False, open_to=open_to))
+            return replace(plan, input=(yield _split(plan.input, outside=outside, windowed=False, open_to=open_to)))
         case LeftJoin(left=left, right=right) | Minus(left=left, right=right):
-            left = _split(left, outside=outside | _names(right), windowed=windowed, open_to=open_to)
-            right = _split(right, outside=outside | _names(left), windowed=windowed, open_to=open_to, apart=True)
+            left = yield _split(left, outside=outside | _names(right), windowed=windowed, open_to=open_to)
+            right = yield _split(right, outside=outside | _names(left), windowed=windowed, open_to=open_to, apart=True)
             return replace(plan, left=left, right=_of_interest(right) if isinstance(plan, Minus) else right)
         case _:
-            sides = inputs_of(plan)
-            rest = {id(side): _names(*(other for other in sides if other is not side)) for side in sides}
+            sides = _Sides(inputs_of(plan))
             still = apart and isinstance(plan, Filter | Extend)
-            return map_inputs(
-                plan,
-                lambda side: _split(
-                    side, outside=outside | rest[id(side)], windowed=windowed, open_to=open_to, apart=still
-                ),
-            )
+            made: list[Plan] = []
+            for side in inputs_of(plan):
+                beside = outside | sides.beside(side)
+                made.append((yield _split(side, outside=beside, windowed=windowed, open_to=open_to, apart=still)))
+            changed = iter(made)
+            return map_inputs(plan, lambda _: next(changed))
 
 
-def _split_join(inputs: tuple[Plan, ...], *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]) -> Plan:
+class _Sides:
+    """The variables of the inputs of a node."""
+
+    def __init__(self, inputs: tuple[Plan, ...]) -> None:
+        self._counts = Counter(name for each in inputs for name in variables(each))
+        self._all = frozenset(self._counts)
+
+    def beside(self, side: Plan) -> frozenset[str]:
+        """The variables of the other inputs."""
+        return self._all - {name for name in variables(side) if self._counts[name] == 1}
+
+
+def _split_join(
+    inputs: tuple[Plan, ...], *, outside: frozenset[str], windowed: bool, open_to: frozenset[str]
+) -> Calling[Plan]:
     static, others = list[Plan](), list[Plan]()
     for each in inputs:
         fixed = is_static(each, windowed=windowed) and not isinstance(each, Static)
         fixed = fixed and not _looks_at(each) & open_to and _reads_data(each)
         (static if fixed else others).append(each)
     joined: list[Plan] = []
+    sides = _Sides(inputs)
     for each in others:
-        rest = _names(*(other for other in inputs if other is not each)) | outside
-        joined.append(_split(each, outside=rest, windowed=windowed, open_to=open_to))
+        rest = sides.beside(each) | outside
+        joined.append((yield _split(each, outside=rest, windowed=windowed, open_to=open_to)))
     if not static:
         return Join(tuple(joined))
     parts = independent(static[0] if len(static) == 1 else Join(tuple(static)), _names(*others))
@@ -128,19 +145,18 @@ def _table(plan: Plan, outside: frozenset[str]) -> Plan:
 
 def is_static(plan: Plan, *, windowed: bool = False) -> bool:
     """It reads no stream, and not the tick's time."""
-    if isinstance(plan, Stream | Sequence) or (windowed and isinstance(plan, Triples | PathPattern)):
-        return False
-    if isinstance(plan, Graph):
-        windowed = False
-    for expression in expressions_of(plan):
-        for node in walk(expression):
-            if isinstance(node, Call) and node.name in _OF_THE_TICK:
-                return False
-            if isinstance(node, Exists) and not is_static(node.pattern, windowed=windowed):
-                return False
-            if isinstance(node, Exists) and any(isinstance(each, Slice) for each in walk_plan(node.pattern)):
-                return False  # a LIMIT counts solutions that agree with the outside, which a table does not know
-    return all(is_static(each, windowed=windowed) for each in inputs_of(plan))
+    pending = [(plan, windowed)]
+    while pending:
+        node, windowed = pending.pop()
+        if isinstance(node, Stream | Sequence) or (windowed and isinstance(node, Triples | PathPattern)):
+            return False
+        if any(calls(expression) & _OF_THE_TICK for expression in expressions_of(node)):
+            return False
+        patterns = patterns_of(node)
+        if any(isinstance(each, Slice) for pattern in patterns for each in walk_plan(pattern)):
+            return False  # a LIMIT counts solutions that agree with the outside, which a table does not know
+        pending += [(each, windowed and not isinstance(node, Graph)) for each in (*patterns, *inputs_of(node))]
+    return True
 
 
 def _reads_data(plan: Plan) -> bool:

@@ -23,12 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from math import isfinite
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, calls, walk
+from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, calls, junction, walk
 from cqels.lang.syntax import Count, Now, Range, Window
 from cqels.model.numbers import Number
 from cqels.model.terms import RDF_TYPE, XSD_STRING, Term
@@ -227,10 +226,8 @@ class _Search:
         below = self.plan(inner)
         if below is None:
             return None
-        for part, wanted in parts:
-            if wanted is None or not wanted.varies:
-                below = Filter(below, part)
-        return below
+        kept = [part for part, wanted in parts if wanted is None or not wanted.varies]
+        return Filter(below, junction("AND", kept)) if kept else below
 
     def _joined(self, inputs: tuple[Plan, ...]) -> Plan:
         if all(map(is_static, inputs)):  # a table of the dataset, which is told nothing
@@ -263,7 +260,7 @@ class _Search:
             variable = comparison.args[0]
             loose = [Call(comparison.name, (variable, Constant(term))) for term in self.loosest.get(number, ())]
             if loose:
-                joined = Filter(joined, reduce(lambda one, other: Call("OR", (one, other)), loose))
+                joined = Filter(joined, junction("OR", loose))
         return Thresholds(joined, tuple(self.comparisons), group, columns)
 
     def _part(self, plan: Plan) -> Plan:
@@ -293,7 +290,7 @@ class _Search:
         below = self._part(inner)
         if len(kept) == len(parts):
             return Filter(below, condition)
-        return reduce(Filter, kept, below)
+        return Filter(below, junction("AND", kept)) if kept else below
 
     def _triple(self, triple: Triple) -> Triple:
         subject = self._node(triple.subject)

@@ -14,6 +14,7 @@ import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode
 
 from cqels.lang.expressions import Exists, Expression, Var, transform, walk
+from cqels.model.recursion import Calling, complete
 from cqels.model.terms import Term, text_of
 from cqels.model.values import order_key
 from cqels.plan.algebra import (
@@ -30,10 +31,10 @@ from cqels.plan.algebra import (
     Stream,
     Union,
     Values,
-    expressions_of,
     inputs_of,
     map_expressions,
     map_inputs,
+    patterns_of,
     walk_plan,
 )
 from cqels.plan.functions import Context
@@ -42,6 +43,7 @@ from cqels.plan.sparql import Windows, to_opaque_sparql
 from cqels.plan.sparql_opaque import variables_in
 from cqels.store.calls import Calls, value_or_none
 from cqels.store.exact import protect, reveal
+from cqels.store.stacks import is_deep, with_large_stack
 
 _NOTHING = Values((), ())
 Row: TypeAlias = tuple[Term | None, ...]
@@ -101,7 +103,7 @@ class Evaluation:
                 columns, rows = self._solve(inner, graph)
                 return columns, iter(dict.fromkeys(rows))
             case _:
-                return self._run(self._settled(plan if graph is None else Graph(graph, plan), None))
+                return self._run(complete(self._settled(plan if graph is None else Graph(graph, plan), None)))
 
     def _ordered(self, plan: OrderBy, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
         inner, keys = plan.input, list[tuple[Expression, bool]]()
@@ -127,17 +129,23 @@ class Evaluation:
         view = self._view
         query = to_opaque_sparql(plan, protect, named_graphs=view.named, windows=view.windows)
         calls = Calls(query, self._context)
-        found = self._graphs.query(
-            query.text,
-            default_graph=[] if view.default is None else [view.default],
-            named_graphs=[*view.named, *view.window_graphs],
-            custom_functions=calls.functions,
-            custom_aggregate_functions=calls.aggregates,
-        )
-        assert isinstance(found, pyoxigraph.QuerySolutions)
-        return query.columns, _revealed(found, len(query.columns), calls)
 
-    def _settled(self, plan: Plan, graph: NamedNode | None) -> Plan:
+        def found() -> Iterator[Row]:
+            solutions = self._graphs.query(
+                query.text,
+                default_graph=[] if view.default is None else [view.default],
+                named_graphs=[*view.named, *view.window_graphs],
+                custom_functions=calls.functions,
+                custom_aggregate_functions=calls.aggregates,
+            )
+            assert isinstance(solutions, pyoxigraph.QuerySolutions)
+            return _revealed(solutions, len(query.columns), calls)
+
+        if is_deep(query.text):  # its solutions are made as deep in the stack as it was parsed
+            return query.columns, iter(with_large_stack(lambda: list(found())))
+        return query.columns, found()
+
+    def _settled(self, plan: Plan, graph: NamedNode | None) -> Calling[Plan]:
         """The plan with tables in place of what the text cannot say; `graph` is the active graph."""
         match plan:
             case Service():
@@ -148,41 +156,47 @@ class Evaluation:
             case Graph(name=NamedNode() as name) if name not in self._readable:
                 return _NOTHING  # the text alone would let a GRAPH inside of it look at that other graph
             case Graph(name=NamedNode() as name, input=inner):
-                return Graph(name, self._settled(inner, name))
+                return Graph(name, (yield self._settled(inner, name)))
             case Graph(name=Var() as name, input=inner) if _has_slice(inner):
-                return self._each(name, [(iri, iri) for iri in self._view.named], inner)
+                return (yield self._each(name, [(iri, iri) for iri in self._view.named], inner))
             case Stream(sources=sources, input=inner) if _has_slice(inner) and self._view.windows is not None:
                 stream = sources[0].stream if sources else None
-                return self._each(stream if isinstance(stream, Var) else None, self._view.windows(plan), inner)
-        below = map_inputs(plan, lambda each: self._settled(each, graph))
+                return (yield self._each(stream if isinstance(stream, Var) else None, self._view.windows(plan), inner))
+        made: list[Plan] = []
+        for each in inputs_of(plan):
+            made.append((yield self._settled(each, graph)))
+        settled = iter(made)
+        below = map_inputs(plan, lambda _: next(settled))
         return map_expressions(below, lambda each: self._settled_exists(each, graph))
 
-    def _each(self, name: Var | None, graphs: Sequence[tuple[NamedNode | None, NamedNode]], inner: Plan) -> Plan:
+    def _each(
+        self, name: Var | None, graphs: Sequence[tuple[NamedNode | None, NamedNode]], inner: Plan
+    ) -> Calling[Plan]:
         """A plan for each graph on its own, with the IRI that the variable has there."""
         parts: list[Plan] = []
         for iri, graph in graphs:
-            part: Plan = Graph(graph, self._settled(inner, graph))
+            part: Plan = Graph(graph, (yield self._settled(inner, graph)))
             parts.append(part if name is None else Join((Values((name.name,), ((iri,),)), part)))
         return Union(tuple(parts)) if parts else _NOTHING
 
     def _settled_exists(self, expression: Expression, graph: NamedNode | None) -> Expression:
         def settle(node: Expression) -> Expression:
-            return replace(node, pattern=self._settled(node.pattern, graph)) if isinstance(node, Exists) else node
+            if not isinstance(node, Exists):
+                return node
+            return replace(node, pattern=complete(self._settled(node.pattern, graph)))
 
         return transform(expression, settle)
 
 
 def services_in(plan: Plan) -> Iterator[Service]:
     """The services that the plan itself calls; what they call in turn is theirs."""
-    if isinstance(plan, Service):
-        yield plan
-        return
-    for expression in expressions_of(plan):
-        for node in walk(expression):
-            if isinstance(node, Exists):
-                yield from services_in(node.pattern)
-    for child in inputs_of(plan):
-        yield from services_in(child)
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Service):
+            yield node
+        else:
+            pending += reversed((*patterns_of(node), *inputs_of(node)))
 
 
 def _has_slice(plan: Plan) -> bool:
