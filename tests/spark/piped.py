@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import pickle
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -273,13 +272,13 @@ class Piped:
         origin = origin_of(self._program(source), read, moved, self._origins.get(source))
         self._kept[source + 1] = {}
         if origin is not None:
-            self._origins[source + 1] = pickle.dumps(origin)
+            self._origins[source + 1] = origin.written()
         self._where |= dict.fromkeys(moved, source + 1)
 
     def _forget(self, *, memory: bool) -> None:
         _forget_processes(self._folder)
         if memory:
-            for file in self._folder.iterdir():
+            for file in self._folder.glob("*/*"):
                 file.unlink()
 
 

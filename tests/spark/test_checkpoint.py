@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
+from cqels.model.errors import CqelsError
+from cqels.spark.app import App
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Dataset
+from cqels.spark.lift import nquads
 from cqels.spark.rows import LATE, REJECTED
 from cqels.spark.run import Run, rejected_in
+from cqels.spark.sinks import Files
 from cqels.store.dataset import Store
 
 ROOMS = '@prefix : <http://ex.org/> . :s1 :in _:kitchen . _:kitchen :name "kitchen" .'
@@ -45,6 +52,119 @@ def test_blank_nodes_keep_their_names(tmp_path: Path) -> None:
     assert checkpoint.dataset(first) == first
     checkpoint.write(manifest(data=first.digest))
     assert Checkpoint(tmp_path / "checkpoint").dataset(again) == first
+
+
+def test_a_checkpoint_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    """Whatever bit of a file of ours has changed, and whatever is gone."""
+    checkpoint = Checkpoint(tmp_path)
+    dataset = loaded(tmp_path, ROOMS)
+    checkpoint.dataset(dataset)
+    checkpoint.write(manifest(data=dataset.digest, queries={"hot": "1f"}))
+    for name, taken_up in (("cqels.json", checkpoint.read), ("data.nq", lambda: checkpoint.dataset(dataset))):
+        path = tmp_path / name
+        content = path.read_bytes()
+        draw = random.Random(3)
+        for place in {draw.randrange(8 * len(content)) for _ in range(300)}:
+            changed = bytearray(content)
+            changed[place // 8] ^= 1 << place % 8
+            path.write_bytes(changed)
+            with pytest.raises(CqelsError, match="damaged"):
+                taken_up()
+        path.write_bytes(content[:-5])
+        with pytest.raises(CqelsError, match="damaged"):
+            taken_up()
+        path.write_bytes(content)
+        taken_up()
+    (tmp_path / "data.nq").unlink()
+    with pytest.raises(CqelsError, match="is gone"):
+        checkpoint.dataset(dataset)
+
+
+def test_other_releases_are_named(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    (tmp_path / "cqels.json").write_text('{"id": "1", "version": 2}')
+    with pytest.raises(CqelsError, match=r"before 0\.2"):
+        checkpoint.read()
+    checkpoint.write(manifest(version=99, release="9.9"))
+    with pytest.raises(CqelsError, match=r"written by cqels 9\.9"):
+        checkpoint.read()
+
+
+def test_a_checkpoint_has_one_run_at_a_time(tmp_path: Path) -> None:
+    first, second = Checkpoint(tmp_path / "state"), Checkpoint(tmp_path / "state")
+    first.lock()
+    with pytest.raises(CqelsError, match=rf"is in use by process {os.getpid()} on .*, since 20"):
+        second.lock()
+    first.unlock()
+    second.lock()
+    second.unlock()
+
+
+def test_the_files_of_spark_are_what_was_written(tmp_path: Path) -> None:
+    """A killed process may leave state that does not fit its checksum, of a micro-batch that is not done."""
+
+    def put(path: Path, content: bytes) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        parts = (content[at : at + 512] for at in range(0, len(content), 512))
+        sums = b"".join(crc32(part).to_bytes(4, "big") for part in parts)
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+        return path
+
+    spark = tmp_path / "spark"
+    files = [put(spark / "offsets" / "1", b"v1" * 400), put(spark / "commits" / "0", b"v1")]
+    files += [put(spark / "state" / "0" / "0" / f"{version}.changelog", b"x" * 512 * version) for version in (1, 2)]
+    (spark / "offsets" / ".1.half.tmp").write_bytes(b"x")
+    (spark / "offsets" / "..1.half.tmp.crc").write_bytes(b"x")
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.tidy()
+    assert sum(path.is_file() for path in spark.glob("**/*")) == 2 * len(files)
+    for path in files:
+        content = path.read_bytes()
+        for changed in (content[:-1], content + b"x", b"y" + content[1:]):
+            path.write_bytes(changed)
+            if path.name == "2.changelog":  # which is not done, and made again
+                checkpoint.tidy()
+                assert not path.exists()
+                assert not path.with_name(f".{path.name}.crc").exists()
+            else:
+                with pytest.raises(CqelsError, match=rf"{path.name} is damaged"):
+                    checkpoint.tidy()
+            put(path, content)
+
+
+def test_what_to_do_where_results_are_gone_is_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def app(source: str) -> App:
+        made = App(lambda: pytest.fail("Spark is not needed"), checkpoint=tmp_path / "state")
+        if source == "files":
+            made.files(f"<http://ex.org/a>={tmp_path}/a.nt")
+        else:
+            rows: Any = SimpleNamespace()
+            made.stream("http://ex.org/a", rows, lift=nquads(time="kafka"))
+        made.add("SELECT ?s { STREAM <http://ex.org/a> [NOW] { ?s ?p ?o } }", name="q")
+        return made
+
+    def taken_up(choice: str, source: str = "files") -> tuple[Manifest | None, Files]:
+        sink = Files(tmp_path / "out.csv")
+        return app(source)._checked_outputs(checkpoint, (sink, None), choice), sink
+
+    checkpoint = Checkpoint(tmp_path / "state")
+    checkpoint.write(manifest(id="1", queries={"q": "f"}, outputs=[f"{tmp_path / 'out.csv'}"]))
+    with pytest.raises(CqelsError, match=r"out\.csv is gone") as refused:
+        taken_up("stop")
+    assert "continue" in str(refused.value.hint)
+    assert "rebuild" in str(refused.value.hint)
+    assert taken_up("continue")[0] is not None
+    assert "goes on with what comes from now on" in caplog.text
+    with pytest.raises(CqelsError, match=r"cannot be rebuilt: <http://ex.org/a> is not read from files"):
+        taken_up("rebuild", "rows")
+    before, sink = taken_up("rebuild")
+    assert before is None
+    assert checkpoint.read() is None
+    assert (tmp_path / "state" / "before-1" / "cqels.json").exists()
+    sink.open(app("files").queries, run="2")
+    sink.close()
+    assert taken_up("stop")[0] is None  # a new checkpoint: nothing of it is gone
 
 
 def test_a_late_element_is_told_once() -> None:

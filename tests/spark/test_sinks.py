@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ from cqels.spark import growing, sinks
 from cqels.spark.formats import body, head, json_lines
 from cqels.spark.rejects import SHOWN, Rejects
 from cqels.spark.run import rejected_in
-from cqels.spark.sent import Sent
+from cqels.spark.sent import Sent, schema_of
 from cqels.spark.sinks import Callback, Console, Files, Kafka, Memory, sink_of
 
 from .sending import SELECT, WHERE, batch, sent_of
@@ -466,6 +467,63 @@ def test_the_console_names_queries_if_there_are_several() -> None:
     sink.write(0, batch(0) | {"asked": sent_of(ASK, [answer])})
     sink.close()
     assert two.getvalue().splitlines()[-1] == "asked  1s  true"
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_results_that_are_gone_are_missed(tmp_path: Path, format: str) -> None:
+    """Also where the folder is gone as a whole, which only the checkpoint can know."""
+    query = prepare("SELECT ?s { STREAM <http://ex.org/a> [NOW] { ?s ?p ?o } }", name="q")
+    folder = tmp_path / "out"
+    sink = sinks.Files(folder, format, single=False)
+
+    def gone(*, run: str = "1", done: int = 1) -> list[str]:
+        opened = [f"{path.absolute()}" for path in sink.places([query])]
+        return sinks.Files(folder, format, single=False).lost([query], run=run, opened=opened, done=done)
+
+    sink.open([query], run="1")
+    for number in range(3):
+        sink.write(number, {"q": some(query, number)})
+    sink.close()
+    assert gone() == []
+    assert gone(run="2") == []  # of another run: that is refused when it is opened
+    shutil.copytree(folder, tmp_path / "good")
+    if format == "csv":
+        path = folder / "q.csv"
+        size = path.stat().st_size
+        path.write_bytes(path.read_bytes()[:-1])
+        assert gone() == []  # the last micro-batch is not done: it comes again
+        assert gone(done=2) == [f"{path} has {size - 1} bytes, where {size} were written"]
+        path.write_bytes(path.read_bytes()[:9])
+        assert "has 9 bytes, where" in gone()[0]
+        path.unlink()
+        assert gone() == [f"{path} is gone, which had {size} bytes"]
+    else:
+        (folder / "q" / "part-000000001.parquet").unlink()
+        assert gone() == [f"{folder / 'q'} has 2 parts, where 3 were written"]
+    shutil.rmtree(folder)
+    assert gone() == [f"{sink.places([query])[0]} is gone, which this run has written"]
+    shutil.copytree(tmp_path / "good", folder)
+    assert gone() == []
+
+
+def test_a_file_that_is_gone_goes_on_with_what_comes(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    file = growing.GrowingFile(path, b"head\n", run="1")
+    for number in range(3):
+        file.append(number, lambda before: (b"%d\n" % before, before + 1))
+    file.close()
+    path.unlink()
+    file = growing.GrowingFile(path, b"head\n", run="1", anew=True)
+    for number in (2, 3):  # the last one may come again, and is written again
+        file.append(number, lambda before: (b"%d\n" % before, before + 1))
+    file.close()
+    assert path.read_bytes() == b"head\n2\n3\n"
+    assert growing.lost(path, "1", opened=True, done=3) is None
+
+
+def some(query: Query, number: int) -> Sent:
+    row = {"time": [number], "tick": [number], "sign": [""], "empty": [False], "?s": [f"<http://ex.org/{number}>"]}
+    return Sent(query, pyarrow.table(row, schema=schema_of(query)).to_batches(), number)
 
 
 def test_memory_keeps_everything_once() -> None:

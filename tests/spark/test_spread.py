@@ -430,6 +430,39 @@ def test_a_rest_goes_on_from_what_is_kept(
     assert found[0] == found[1]
 
 
+def test_a_rest_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    """A file with other bytes, one that is gone in the middle, and the last one, which the parts know of."""
+    query = prepare(MANY, name="many", emit="changes")
+    rest = spreading(query).rest
+    assert rest is not None
+    resting = Resting(query, rest, tmp_path / "kept")
+    there: set[tuple[int, int]] = set()
+    told = 0
+    for number in range(4):
+        now = {(number, number), (number, 1)}
+        resting.work_off(number, [Told([payload(number, there, now)], 7)], told)
+        told += len(there ^ now)
+        there = now
+    resting.close()
+    files = {path.name: path.read_bytes() for path in (tmp_path / "kept").glob("*")}
+
+    def again() -> None:
+        Resting(query, rest, tmp_path / "kept").work_off(4, [], told)
+
+    again()
+    for name, content in files.items():
+        path = tmp_path / "kept" / name
+        for changed in (content[:-1], content[:40] + b"x" + content[41:], None):
+            if changed is None:
+                path.unlink()
+            else:
+                path.write_bytes(changed)
+            with pytest.raises(CqelsError, match="damaged"):
+                again()
+            path.write_bytes(content)
+    again()
+
+
 def payload(tick: int, before: set[tuple[int, int]], now: set[tuple[int, int]]) -> bytes:
     """What a part sends when it had some solutions and has others."""
     rows = [*(("-", each) for each in sorted(before - now)), *(("+", each) for each in sorted(now - before))]

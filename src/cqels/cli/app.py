@@ -239,6 +239,14 @@ def run(
             help="Remember here how far the run has come, and go on from there. Without it each run begins anew.",
         ),
     ] = None,
+    lost: Annotated[
+        Literal["stop", "continue", "rebuild"] | None,
+        typer.Option(
+            rich_help_panel=_GOING_ON,
+            help="Where results that were written are gone: stop and say so (the default), continue with what comes "
+            "from now on, or rebuild: read all files once more and write all anew.",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", rich_help_panel=_GOING_ON, help="Wait for new files, until Ctrl-C."),
@@ -371,6 +379,7 @@ def run(
         spark=OnSpark(
             master=master,
             checkpoint=checkpoint,
+            lost=lost,
             follow=follow or None,
             speed=speed,
             instances=instances,

@@ -59,7 +59,8 @@ def execute(run: Run) -> None:
                 status.above(sys.stderr).write(f"Spark shows what it does at {session.sparkContext.uiWebUrl}\n")
             if not stopping.asked:
                 with run.placing():
-                    pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger)
+                    lost = run.spark.lost or "stop"
+                    pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger, lost=lost)
                 attend(pipeline, stopping)
         _tell_end(run, metrics, stopping, pipeline)
 

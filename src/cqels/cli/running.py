@@ -33,6 +33,7 @@ class OnSpark:
 
     master: str | None = None
     checkpoint: Path | None = None
+    lost: str | None = None
     follow: bool | None = None
     speed: float | None = None
     instances: int | None = None

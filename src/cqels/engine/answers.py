@@ -74,12 +74,12 @@ class Answers:
         """The solutions of what the machine sent, of any query but ASK. What is not emitted is not looked at."""
         return self._listed(rows) if self._whole else self._changed(rows, terms)
 
-    def state(self, terms: Terms) -> list[Any]:
+    def state(self) -> dict[str, Any]:
         """What is remembered, as plain values."""
-        return [self.count, self.answer]
+        return {"count": self.count, "answer": self.answer}
 
-    def restore(self, state: list[Any], terms: Terms) -> None:
-        self.count, self.answer = state
+    def restore(self, state: dict[str, Any]) -> None:
+        self.count, self.answer = state["count"], state["answer"]
 
     # ------------------------------------------------------------ the forms of emission
 

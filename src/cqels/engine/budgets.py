@@ -79,8 +79,10 @@ class Guard:
     warm: bool = False
     """Its programs have been loaded here: the stretch in which they were is not judged."""
 
-    def state(self) -> list[int | None]:
-        return [self.budget.memory, self.budget.time, self.heap, self.held, self.spent, self.elements]
+    def state(self) -> dict[str, int | None]:
+        """What is remembered, as plain values."""
+        limits = {"memory": self.budget.memory, "time": self.budget.time}
+        return {**limits, "heap": self.heap, "held": self.held, "spent": self.spent, "elements": self.elements}
 
     def judged(self, spent: int, elements: int) -> str | None:
         """Count work. What is wrong with the time that it takes, if a stretch is over; then another one begins."""
@@ -109,12 +111,12 @@ class _Exceeded(Exception):
     """There is no more memory in the budget."""
 
 
-def restored(guard: Guard | None, state: list[Any] | None) -> Guard | None:
+def restored(guard: Guard | None, state: dict[str, Any] | None) -> Guard | None:
     """A guard as it was when its state was written; what this process knows of it stays."""
     if state is None:
         return None
-    memory, time, heap, held, spent, elements = state
-    return Guard(Budget(memory, time), heap, held, spent, elements, guard is not None and guard.warm)
+    taken = {each: state[each] for each in ("heap", "held", "spent", "elements")}
+    return Guard(Budget(state["memory"], state["time"]), **taken, warm=guard is not None and guard.warm)
 
 
 # ---------------------------------------------------------------- memory

@@ -18,7 +18,7 @@ from cqels.engine.budgets import Budget, Guard, Stop, counting, run_guarded, wit
 from cqels.engine.feeding import Feeding, Fit
 from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
-from cqels.engine.running import Running, fingerprint
+from cqels.engine.running import Running
 from cqels.engine.sharing import Share
 from cqels.engine.tables import Tables
 from cqels.engine.terms import Terms
@@ -272,7 +272,7 @@ class Core:
         made = {NamedNode(each) for each in self.makers}
         if constants is None or any(source.stream in made for source in sources_of(query)):
             return None
-        key = fingerprint(general(query, range(len(constants))).query)
+        key = repr(replace(general(query, range(len(constants))).query, name=None))
         there = self._open.get(key)
         if there is None:
             running = self._alone(query, name)

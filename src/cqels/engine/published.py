@@ -18,6 +18,7 @@ from cqels.engine.terms import Terms
 from cqels.io import Result
 from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
 from cqels.lang.syntax import Range
+from cqels.model.dictionary import term_of
 from cqels.plan.algebra import Plan, Stream
 
 
@@ -68,13 +69,14 @@ class PublishedAnswers(Answers):
         if expiry is not None:
             yield from self._arrived(expiry, None)
 
-    def state(self, terms: Terms) -> list[Any]:
-        return [*Answers.state(self, terms), [terms.encode_all(row) for row in self.before]]
+    def state(self) -> dict[str, Any]:
+        before = [[None if term is None else str(term) for term in row] for row in self.before]
+        return {**Answers.state(self), "before": before}
 
-    def restore(self, state: list[Any], terms: Terms) -> None:
-        *state, rows = state
-        Answers.restore(self, state, terms)
-        self.before = [tuple(terms.decode(word) for word in row) for row in rows]
+    def restore(self, state: dict[str, Any]) -> None:
+        Answers.restore(self, state)
+        rows = state["before"]
+        self.before = [tuple(None if text is None else term_of(text) for text in row) for row in rows]
 
     def _arrived(self, expiry: Step | None, arrival: Step | None) -> Iterator[Result]:
         """The results of an element's tick: what changed by its time alone, then by itself; None is nothing."""

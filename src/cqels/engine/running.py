@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +13,14 @@ from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Function
+from cqels.flow.places import names_of, places_of, shape_of
 from cqels.flow.stages import Pipeline
 from cqels.io import Result
 from cqels.kernels.rows import COLUMNS
 from cqels.model.collection import without_collection
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.reuse import Occurrence
+from cqels.plan.written import fingerprint
 from cqels.store.dependencies import AnyGraph, GraphName
 
 if TYPE_CHECKING:
@@ -61,9 +62,28 @@ class Running:
     ready: deque[Result] = field(default_factory=deque)
     """Results that were made of it, and not taken yet."""
 
+    _known: tuple[Pipeline, tuple[str, ...], str] | None = None
+    """A pipeline with the names of its places and its shape."""
+
     @cached_property
     def fingerprint(self) -> str:
         return fingerprint(self.query)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """All numbers that Python knows of its pipeline, by their names."""
+        return dict(zip(self._named()[1], places_of(self.pipeline), strict=True))
+
+    @property
+    def shape(self) -> str:
+        """What these numbers mean: the same for pipelines that can have one another's (`flow.places`)."""
+        return self._named()[2]
+
+    def _named(self) -> tuple[Pipeline, tuple[str, ...], str]:
+        if self._known is None or self._known[0] is not self.pipeline:
+            names = tuple(names_of(self.pipeline))
+            self._known = self.pipeline, names, shape_of(self.pipeline, [each for _, each in self.functions])
+        return self._known
 
     def alike(self, query: Query, name: str) -> Running:
         """Another query that reads what this one reads, and is to have part in a pipeline."""
@@ -115,8 +135,3 @@ class Running:
         if not rows:
             return np.empty((0, COLUMNS + len(self.answers.columns)), np.int64)
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
-
-
-def fingerprint(query: Query) -> str:
-    """The same for queries that mean the same in the same words, whatever their names."""
-    return sha256(repr(replace(query, name=None)).encode()).hexdigest()

@@ -1,15 +1,16 @@
-"""Snapshots: the arena as it is, with a page in it of what Python knows; versioned, and tied to the queries.
+"""Snapshots: the arena as it is, and a page of what Python knows; versioned, with checksums, and tied to the queries.
 
-The page is JSON in a block of the arena, so the bytes of an arena in a file are a snapshot too.  Python's part of a
+The page is JSON.  In a snapshot it lies before the arena; where an arena is a file that another process attaches, it is
+in a block of the arena.  Python's part of a
 pipeline is made again when its query is registered; all that the arena knows better are the places in it, so these are
-written down in the order in which they are met.
+written down by their names (`flow.places`).
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,21 @@ from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
 from cqels.engine.running import Running
 from cqels.engine.sharing import Share
-from cqels.flow.places import places_of, with_places
+from cqels.flow.places import with_places
 from cqels.io import Result, StreamSettings
-from cqels.kernels.memory import ROOTS, Arena, give
+from cqels.kernels.layouts import layouts
+from cqels.kernels.memory import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.model.dictionary import term_of
-from cqels.model.errors import CqelsError
+from cqels.model.errors import CqelsError, Damaged
+from cqels.model.release import RELEASE
+from cqels.model.sealed import is_sealed, seal, unseal
 from cqels.plan.algebra import Query
 from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
 
-VERSION = 12
+VERSION = 11
+"""Of the page. What an older one says is understood; one that is newer is refused."""
+_SNAPSHOT, _PAGE = "SN", "PG"
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
 """A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
@@ -57,38 +63,56 @@ class State:
 
     def write(self) -> None:
         """Have all in the arena."""
+        _write(self.core.arena, PAGE_ROOT, seal(_PAGE, [self._written_page()]))
+
+    def written(self) -> bytes:
+        """The bytes of a snapshot. The same state gives the same bytes."""
+        page = self._written_page()
+        self.core.dictionary.wipe()
+        return seal(_SNAPSHOT, [page, self.core.arena.snapshot()])
+
+    def read(self, data: bytes) -> None:
+        """Bring an engine with the same queries to the state of a snapshot."""
+        page, arena = _opened(data)
+        self._fit(page)
+        self.core.arena.restore(arena)
+        self._resume(page)
+        self.core.refresh()
+
+    def attach(self, path: Path) -> None:
+        """Bring an engine with the same queries and the same dataset to the state of an arena, and go on in it."""
+        page = _page_of(_mapped(path))
+        self._fit(page)
+        self.core.arena.attach(path)
+        self._resume(page)
+
+    def _written_page(self) -> bytes:
+        """The page of the engine as it is; elements that wait are in the arena."""
         self.core.settle()
         numbers, held = self.clock.state()
         waiting = [held, self.aside.elements]
         page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
         parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
         _write(self.core.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
-        _write(self.core.arena, PAGE_ROOT, json.dumps(page, sort_keys=True, separators=(",", ":")).encode())
+        return json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
 
-    def written(self) -> bytes:
-        """The bytes of a snapshot. The same state gives the same bytes."""
-        self.write()
-        self.core.dictionary.wipe()
-        return self.core.arena.snapshot()
-
-    def read(self, data: bytes) -> None:
-        """Bring an engine with the same queries to the state of a snapshot."""
-        page = self._fitting(np.frombuffer(data[: len(data) // 8 * 8], np.int64))
-        self.core.arena.restore(data)
-        self._resume(page)
-        self.core.refresh()
-
-    def attach(self, path: Path) -> None:
-        """Bring an engine with the same queries and the same dataset to the state of an arena, and go on in it."""
-        page = self._fitting(np.memmap(path, np.int64, "r"))
-        self.core.arena.attach(path)
-        self._resume(page)
-
-    def _fitting(self, words: Words) -> dict[str, Any]:
-        page = _page_of(words)
+    def _fit(self, page: dict[str, Any]) -> None:
+        """Have the pipelines that the page is of."""
         _check(page, self.core, self.settings)
+        if page["layouts"] != layouts():
+            raise _other_layouts(page)
         _recompile(page, self.core)
-        return page
+        for running, state in self._executed(page):
+            if running.shape != state["shape"]:
+                raise _other_layouts(page)
+
+    def _executed(self, page: dict[str, Any]) -> list[tuple[Running, dict[str, Any]]]:
+        """What has a pipeline, with what the page says of it."""
+        core, states = self.core, {state["name"]: state for state in page["queries"]}
+        executed = [(core.feeding.feeders[state["part"]], state) for state in page["feeders"]]
+        executed += [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
+        own = (each for each in core.running if each.member is None and states[each.name]["stopped"] is None)
+        return executed + [(each, states[each.name]) for each in own]
 
     def _resume(self, page: dict[str, Any]) -> None:
         """Know what the page says: the arena is as it was when this was written."""
@@ -108,32 +132,27 @@ class State:
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         functions = []
         by_name = {running.name: running for running in core.running}
-        feeders = core.feeding.feeders
-        executed = [(feeders[state["part"]], state) for state in page["feeders"]]
-        executed += [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
         for state in page["queries"]:
             running = by_name[state["name"]]
             running.guard = restored(running.guard, state["budget"])
-            running.stopped = None if state["stopped"] is None else Stop(*state["stopped"])
+            running.stopped = None if state["stopped"] is None else Stop(**state["stopped"])
             if running.stopped is not None:
                 running.functions = []
-            elif running.member is None:
-                executed.append((running, state))
             running.streams, running.output = frozenset(state["streams"]), state["output"]
-            running.raw = [np.array(rows, np.int64).reshape(len(rows), -1) for rows in state["sent"]]
+            running.raw = []
             running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
-            running.answers.restore(state["answers"], core.terms)
-        for running, state in executed:
-            running.pipeline = with_places(running.pipeline, iter(state["places"]))
+            running.answers.restore(state["answers"])
+        for running, state in self._executed(page):
+            running.pipeline = with_places(running.pipeline, state["places"])
             running.functions = [
-                (number, function) for number, (_, function) in zip(state["functions"], running.functions, strict=True)
+                (state["functions"][f"{place}"], function) for place, (_, function) in enumerate(running.functions)
             ]
             functions += running.functions
         for share in core.shares:
             for member in share.members:
                 member.pipeline, share.running.streams = share.running.pipeline, member.streams
         for state in page["feeders"]:
-            feeders[state["part"]].streams = frozenset(state["streams"])
+            core.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
         core.feeding.next = page["parts"]
         core.calls.renumber(functions)
         order = {state["name"]: place for place, state in enumerate(page["queries"])}
@@ -143,6 +162,8 @@ class State:
         core = self.core
         return {
             "version": VERSION,
+            "release": RELEASE,
+            "layouts": layouts(),
             "number": core.number,
             "made": core.made,
             "last": core.last,
@@ -161,10 +182,9 @@ class State:
                     "streams": sorted(running.streams),
                     "output": running.output,
                     "budget": None if running.guard is None else running.guard.state(),
-                    "stopped": None if running.stopped is None else [running.stopped.reason, running.stopped.ticks],
-                    "ready": [_result(each) for each in running.ready],
-                    "sent": [rows.tolist() for rows in running.raw],
-                    "answers": running.answers.state(core.terms),
+                    "stopped": None if running.stopped is None else asdict(running.stopped),
+                    "ready": [_result(each) for each in _made(running)],
+                    "answers": running.answers.state(),
                 }
                 for running in core.running
             ],
@@ -192,10 +212,17 @@ class State:
 # ---------------------------------------------------------------- the page
 
 
+def _made(running: Running) -> list[Result]:
+    """The results that nobody has taken: what the machine sent is said in words of the arena until it is made."""
+    running.make()
+    return list(running.ready)
+
+
 def _pipeline(running: Running) -> dict[str, Any]:
     return {
-        "places": list(places_of(running.pipeline)),
-        "functions": [number for number, _ in running.functions],
+        "places": running.places,
+        "shape": running.shape,
+        "functions": {f"{place}": number for place, (number, _) in enumerate(running.functions)},
         "known": list(running.pipeline.streams),
         "uses": [[each.part, each.site, each.patterns, each.conditions] for each in running.uses],
     }
@@ -236,20 +263,52 @@ def _waiting(arena: Arena, sizes: list[list[int]]) -> list[Batch]:
     return batches
 
 
-def _page_of(words: Words) -> dict[str, Any]:
-    try:
-        place, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
-        page = json.loads(words[place : place + size // 8 + 1].tobytes()[:size])
-        version = page["version"]
-    except (IndexError, ValueError, KeyError, TypeError):
-        raise CqelsError("this is not a snapshot of an engine") from None
-    if version != VERSION:
+def _opened(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The page and the arena of a snapshot, which is whole."""
+    if is_arena(data[:8]):
         raise CqelsError(
-            f"the snapshot is of version {version}, and this engine reads version {VERSION}",
-            hint="restore it with the version of cqels that wrote it",
+            "the snapshot is of a release before 0.2, which told neither its layouts nor its checksums",
+            hint="restore it with cqels 0.1, or begin anew",
         )
-    assert isinstance(page, dict)
+    if not is_sealed(_SNAPSHOT, data):
+        raise CqelsError("this is not a snapshot of an engine", hint="engine.snapshot() makes one")
+    page, arena = unseal(_SNAPSHOT, data, "the snapshot", hint="restore another one, or begin anew")
+    return _read_page(bytes(page)), arena
+
+
+def _mapped(path: Path) -> Words:
+    """The words of an arena in a file, which has all that it says it has."""
+    size = path.stat().st_size
+    words = np.memmap(path, np.int64, "r", shape=size // 8) if size >= 8 * FIRST else np.zeros(FIRST, np.int64)
+    if not is_arena(words[:1].tobytes()) or not FIRST <= int(words[USED]) <= len(words):
+        raise Damaged(f"the memory of an engine in {path} is damaged")
+    return words
+
+
+def _page_of(words: Words) -> dict[str, Any]:
+    """The page in an arena."""
+    place, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
+    if place < FIRST or size < 0 or place + size // 8 >= len(words):
+        raise Damaged("the memory of the engine is damaged: its page is not in it")
+    (page,) = unseal(_PAGE, words[place : place + size // 8 + 1].tobytes()[:size], "the memory of the engine")
+    return _read_page(bytes(page))
+
+
+def _read_page(written: bytes) -> dict[str, Any]:
+    page: dict[str, Any] = json.loads(written)
+    if page["version"] > VERSION:
+        raise CqelsError(
+            f"the snapshot was written by a newer release, cqels {page['release']}",
+            hint=f"restore it with cqels {page['release']} or newer",
+        )
     return page
+
+
+def _other_layouts(page: dict[str, Any]) -> CqelsError:
+    return CqelsError(
+        f"the snapshot was written by cqels {page['release']}, which laid its memory out in another way",
+        hint=f"restore it with cqels {page['release']}, or begin anew",
+    )
 
 
 def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]) -> None:

@@ -38,7 +38,7 @@ from cqels.lang.expressions import Call, Exists, Expression, Var, junction
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
 from cqels.plan import algebra
-from cqels.plan.algebra import Plan, Query, Source
+from cqels.plan.algebra import Plan, Query, Source, Triples
 from cqels.plan.independent import is_connected
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
@@ -89,12 +89,12 @@ class Compiler(Windows):
         match plan:
             case algebra.Unit() | algebra.Values() | algebra.Static():
                 return self._static(plan)
-            case algebra.Triples() if active is None:
+            case Triples() if active is None:
                 return self._static(algebra.Static(plan, ()))
-            case algebra.Triples() | algebra.Join():
+            case Triples() | algebra.Join():
                 first = len(self.operators)
                 stage = self.joined(list(self._leaves(plan, active)), conditions=conditions)
-                if isinstance(plan, algebra.Triples):
+                if isinstance(plan, Triples):
                     self._idle[first] = len(self.operators) - first  # patterns of one graph, and their join
                     if active in self._alone:
                         stage = self.starred(plan, active, stage)
@@ -199,7 +199,7 @@ class Compiler(Windows):
         inner = plan.input
         while isinstance(inner, algebra.Filter) and not any(exists_in(inner.condition)):
             inner = inner.input
-        if isinstance(inner, algebra.Triples):
+        if isinstance(inner, Triples):
             self._alone.add(graph)
         stage = self.stage(plan.input, graph)
         window = sources[0].window
@@ -224,7 +224,7 @@ class Compiler(Windows):
             case algebra.Join(inputs=inputs):
                 for each in inputs:
                     yield from self._leaves(each, active)
-            case algebra.Triples(patterns=patterns) if active is not None:
+            case Triples(patterns=patterns) if active is not None:
                 for triple in patterns:
                     yield self.matched(triple, active)
             case algebra.Stream(sources=sources, input=inner, at=None) if self._is_flat(plan):

@@ -17,7 +17,7 @@ from cqels.kernels.closure import make_closure
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.lang.syntax import Negated, Repeat
 from cqels.plan import algebra
-from cqels.plan.algebra import Node, Plan
+from cqels.plan.algebra import Node, Plan, Triples
 from cqels.plan.rules import simplify_paths
 from cqels.plan.sparql_paths import ways_to_stay
 
@@ -55,7 +55,7 @@ def _negated(compiler: Compiler, subject: Node, path: Negated, target: Node, act
 
 
 def _but(predicates: tuple[NamedNode, ...], triple: algebra.Triple) -> Plan:
-    matched = algebra.Triples((triple,))
+    matched = Triples((triple,))
     if not predicates:
         return matched
     return algebra.Filter(matched, Call("NOT_IN", (_BY, *map(Constant, predicates))))

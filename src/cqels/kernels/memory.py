@@ -370,13 +370,13 @@ class Arena:
         """A part of the arena as an array that shares its memory."""
         return self.words[place : place + words]
 
-    def snapshot(self) -> bytes:
-        """Everything up to the first word never handed out. It does not depend on the size of the arena."""
+    def snapshot(self) -> memoryview:
+        """The bytes up to the first word never handed out. They do not depend on the size of the arena."""
         content = self.words[: self.used].copy()
         content[SIZE] = 0
-        return content.tobytes()
+        return content.view(np.uint8).data
 
-    def restore(self, data: bytes) -> None:
+    def restore(self, data: bytes | memoryview) -> None:
         """Make this arena what it was when the snapshot was taken."""
         content = np.frombuffer(data, dtype=np.int64)
         if len(content) < FIRST or content[0] != MAGIC:

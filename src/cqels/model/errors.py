@@ -95,5 +95,9 @@ class QueryStopped(CqelsError):
     """A query that took more than its budget has no more results."""
 
 
+class Damaged(CqelsError):
+    """State that is not what was written: bytes were changed, lost or added."""
+
+
 class DataError(CqelsError):
     """Input data that cannot be read."""

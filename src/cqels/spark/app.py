@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,6 @@ from pyoxigraph import NamedNode
 from cqels.engine.budgets import Budget
 from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
-from cqels.engine.running import fingerprint
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError
@@ -30,6 +29,7 @@ from cqels.model.time import parse_duration, parse_time
 from cqels.plan.algebra import Query, Service, Values, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.plan.spread import NotSpread, Spread, spreading
+from cqels.plan.written import fingerprint
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from cqels.spark.run import Run
     from cqels.spark.sinks import Sink
 
+LOST = ("stop", "continue", "rebuild")
+"""What can be done where results that were written are gone."""
 _LOG = logging.getLogger("cqels")
 LARGEST_CARRIED = 1 << 20
 """Bytes that travel with each task; more are a file that each machine fetches once."""
@@ -321,23 +323,45 @@ class App:
         rejects: Rejects | None = None,
         metrics: Metrics | None = None,
         trigger: str = "0 seconds",
+        lost: str = "stop",
     ) -> Run:
         """Run all queries in one pipeline; each micro-batch's results go to the sinks.
 
         Where all streams are files that end, so does the run: `run(…).wait()`.  `trigger` is the time between
         micro-batches.  Without `rejects`, Python's log `cqels` tells of what is malformed or late.
+        `lost` says what to do where a checkpoint has written results that are gone, or some of them:
+        "stop" with a sentence, "continue" with what comes from now on, or "rebuild": read all once more and write all
+        anew, which files allow.
         """
-        from cqels.spark.run import Run
-
+        if lost not in LOST:
+            raise CqelsError(f"'{lost}' is no choice for results that are gone", hint=f"it is {', '.join(LOST)}")
         if not self._queries:
             raise CqelsError("the application has no query", hint="app.add('hot.rq')")
         if not self._streams:
             raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…), or app.files(…)")
         folder = self._checkpoint or Path(mkdtemp(prefix="cqels-"))
         checkpoint = Checkpoint(folder)
+        checkpoint.lock()
+        try:
+            return self._run(checkpoint, sinks, rejects, metrics, trigger, lost)
+        except BaseException:
+            checkpoint.unlock()
+            raise
+
+    def _run(
+        self,
+        checkpoint: Checkpoint,
+        sinks: Sequence[Sink],
+        rejects: Rejects | None,
+        metrics: Metrics | None,
+        trigger: str,
+        lost: str,
+    ) -> Run:
+        from cqels.spark.run import Run
+
         dataset = Dataset.of(self._store)
         digest = "" if self._checkpoint is None else dataset.digest
-        before = checkpoint.read()
+        before = self._checked_outputs(checkpoint, (*sinks, rejects), lost)
         manifest = self._manifest(checkpoint, before, digest)
         dataset = checkpoint.dataset(dataset)
         self._known = checkpoint.answers()
@@ -362,6 +386,39 @@ class App:
             raise
         return run
 
+    def _checked_outputs(self, checkpoint: Checkpoint, sinks: Sequence[object], choice: str) -> Manifest | None:
+        """What the checkpoint belongs to; results of it that are gone are said, and what was chosen is done."""
+        from cqels.spark.sinks import Lasting
+
+        before = checkpoint.read()
+        if before is None:
+            return None
+        lasting = [each for each in sinks if isinstance(each, Lasting)]
+        known: dict[str, Any] = {"run": before.id, "opened": before.outputs, "done": checkpoint.done}
+        gone = [each for sink in lasting for each in sink.lost(self.queries, **known)]
+        if not gone:
+            return before
+        told = "; ".join(gone)
+        if choice == "stop":
+            raise CqelsError(
+                told,
+                hint="put it back, or choose with --lost (app.run: lost=): continue goes on with what comes from now "
+                "on, rebuild reads all once more and writes all anew",
+            )
+        if choice == "continue":
+            _LOG.warning("%s: it goes on with what comes from now on", told)
+            return before
+        if unread := [each.iri for each in self._sources if each.files is None]:
+            raise CqelsError(
+                f"{told}, and cannot be rebuilt: <{unread[0]}> is not read from files",
+                hint="begin with a new checkpoint and a source that begins where results should, or lost=continue",
+            )
+        aside = checkpoint.put_aside(before)
+        _LOG.warning("%s: all is read once more; what the checkpoint had is in %s", told, aside)
+        for sink in lasting:
+            sink.begin_anew()
+        return None
+
     def _manifest(self, checkpoint: Checkpoint, before: Manifest | None, data: str) -> Manifest:
         """What the checkpoint belongs to, from now on."""
         bounded = self._bounded()
@@ -376,7 +433,7 @@ class App:
             start=self._start,
             data=data,
             streams=[
-                {**asdict(each), "ends": [number in bounded for number in self._sources_of(each.iri)]}
+                {**_told(each), "ends": [number in bounded for number in self._sources_of(each.iri)]}
                 for each in self._streams.values()
             ],
             queries=self._prints(),
@@ -388,7 +445,7 @@ class App:
             checkpoint.check(before, now)
             now.ended, now.origins, now.again = before.ended, before.origins, before.again
             now.finished = before.finished and before.queries == now.queries
-            now.stopped = before.stopped
+            now.stopped, now.outputs = before.stopped, before.outputs
             now.queries = before.queries | now.queries
         running = self.running
         ordered = [running[name] for name in now.queries]
@@ -436,7 +493,7 @@ class App:
 
         def program(instance: int) -> Program:
             mine = [there[name] for name, at in before.placed.items() if at == instance]
-            return self.program(uuid4().hex, mine, dataset, before.again)
+            return self.program(uuid4().hex, mine, dataset, before.again, prints=before.queries)
 
         running = [*self.running.values()]
         kept = {name: at for name, at in before.placed.items() if name not in dropped}
@@ -473,7 +530,7 @@ class App:
         return {name: fingerprint(query) for name, query in self.rests.items()}
 
     def _manifest_budgets(self) -> dict[str, dict[str, int | None]]:
-        return {name: asdict(budget) for name, budget in self._budgets.items()}
+        return {name: {"memory": each.memory, "time": each.time} for name, each in self._budgets.items()}
 
     @contextmanager
     def undoing(self) -> Iterator[None]:
@@ -515,7 +572,9 @@ class App:
             for number, file in manifest.origins.items()
         }
         folder = checkpoint.folder / "files"
-        return self._pipeline(name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again)
+        return self._pipeline(
+            name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again, manifest.queries
+        )
 
     def _pipeline(
         self,
@@ -526,6 +585,7 @@ class App:
         folder: Path | None,
         origins: Mapping[int, Carried] | None = None,
         again: Mapping[str, int] | None = None,
+        prints: Mapping[str, str] | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions
 
@@ -538,7 +598,7 @@ class App:
         wants = {iri: tuple(self._wanted(queries, iri) for queries in there) for iri in self._streams}
         rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
         programs = {
-            key: self.program(name, queries, dataset, again or {}, (origins or {}).get(number))
+            key: self.program(name, queries, dataset, again or {}, (origins or {}).get(number), prints)
             for number, (key, queries) in enumerate(zip(groups, there, strict=True))
         }
         key = functions.array(*(functions.lit(key) for key in groups))[functions.col("instance")]
@@ -569,6 +629,7 @@ class App:
         dataset: Dataset,
         again: Mapping[str, int],
         origin: Carried | None = None,
+        prints: Mapping[str, str] | None = None,
     ) -> Program:
         """What an instance runs."""
         made = Program.of(
@@ -577,6 +638,7 @@ class App:
             self._streams.values(),
             sources=tuple([*self._streams].index(each.iri) for each in self._sources),
             again=again,
+            prints=prints,
             budgets={query.name: self._budgets[query.name] for query in queries if query.name in self._budgets},
             parts=frozenset(query.name or "" for query in queries if query.name not in self._queries),
             bounded=self._bounded(),
@@ -655,6 +717,16 @@ class App:
         for query in self.queries:
             engine.register(query, declare=False, check_graphs=False)
         return engine
+
+
+def _told(settings: StreamSettings) -> dict[str, Any]:
+    """The settings of a stream as a checkpoint knows them."""
+    return {
+        "iri": settings.iri,
+        "lateness": settings.lateness,
+        "idle": settings.idle,
+        "arrival": settings.arrival,
+    }
 
 
 def _duration(value: int | str) -> int:

@@ -6,16 +6,25 @@ said.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
+import os
+import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 from uuid import uuid4
+from zlib import crc32
 
-from cqels.model.errors import CqelsError
+from cqels.model.errors import CqelsError, Damaged
+from cqels.model.release import RELEASE
+from cqels.model.sealed import seal_json, unseal_json
 from cqels.model.sizes import format_size
 from cqels.model.time import format_duration
 from cqels.plan.algebra import Values
@@ -23,7 +32,13 @@ from cqels.spark.growing import write_durably
 from cqels.spark.instance import Carried, Dataset
 from cqels.store.answers import Answers, read_answers, write_answers
 
-VERSION = 2
+VERSION = 3
+"""Of the file; what an older one from 3 on says is understood."""
+_OLDEST = 3
+_ANEW = "begin with a new checkpoint"
+_LOCK = "lock"
+_SUM = re.compile(rb"# crc32 ([0-9a-f]{8})\n\Z")
+_LOG = logging.getLogger("cqels")
 
 
 @dataclass
@@ -55,10 +70,14 @@ class Manifest:
     """Of the queries that have one: what they keep from their registration on."""
     stopped: dict[str, str] = field(default_factory=dict)
     """The queries that took more than their budgets, and the reasons."""
+    outputs: list[str] = field(default_factory=list)
+    """Files and folders that results were written to."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
     """There is nothing left to do."""
+    release: str = RELEASE
+    """That which wrote it."""
     version: int = VERSION
 
     @property
@@ -76,6 +95,7 @@ class Checkpoint:
         self._data = folder / "data.nq"
         self._rests = folder / "rests"
         self._services = folder / "services"
+        self._lock: int | None = None
 
     @property
     def spark(self) -> str:
@@ -87,28 +107,68 @@ class Checkpoint:
         return batch < 0 or (self.folder / "spark" / "commits" / str(batch)).exists()
 
     @property
+    def done(self) -> int:
+        """The last micro-batch that is; -1 if none is."""
+        return max((int(path.name) for path in self._commits()), default=-1)
+
+    @property
     def is_begun(self) -> bool:
         """Some micro-batch is done."""
-        return any(path.name.isdigit() for path in (self.folder / "spark" / "commits").glob("*"))
+        return any(self._commits())
 
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""
         try:
-            content = json.loads(self._file.read_text(encoding="utf-8"))
-            if content["version"] != VERSION:
-                raise CqelsError(
-                    f"the checkpoint {self.folder} is of version {content['version']}, and this is version {VERSION}",
-                    hint="begin with a new checkpoint, or use the version of cqels that wrote it",
-                )
-            return Manifest(**content)
+            text = self._file.read_bytes()
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
-            raise CqelsError(f"{self._file} is not what it should be", hint="begin with a new checkpoint") from None
+        if b'"checksum"' not in text and b'"version": 2' in text:
+            raise CqelsError(
+                f"the checkpoint {self.folder} is of a release before 0.2, whose state cannot be read any more",
+                hint="go on with cqels 0.1, or begin with a new checkpoint",
+            )
+        content = unseal_json(text, str(self._file), hint=_ANEW)
+        if not _OLDEST <= content["version"] <= VERSION:
+            raise CqelsError(
+                f"the checkpoint {self.folder} was written by cqels {content['release']}, and this is {RELEASE}",
+                hint=f"go on with cqels {content['release']} or newer, or {_ANEW}",
+            )
+        known = {each.name: content[each.name] for each in fields(Manifest) if each.name in content}
+        return Manifest(**known | {"version": VERSION, "release": RELEASE})
 
     def write(self, manifest: Manifest) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_durably(self._file, json.dumps(asdict(manifest), indent=1).encode())
+        write_durably(self._file, seal_json(asdict(manifest), indent=1).encode())
+
+    # ------------------------------------------------------------ one run at a time
+
+    def lock(self) -> None:
+        """Have it for this run alone, until `unlock` or the end of the process; refuse if another run has it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / _LOCK
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(path)
+            os.close(file)
+            raise CqelsError(
+                f"the checkpoint {self.folder} is in use by {owner}",
+                hint="one run at a time goes on from a checkpoint: stop that one, or wait for its end",
+            ) from None
+        except OSError as error:  # a file system without locks
+            _LOG.warning("the checkpoint %s cannot be locked: %s", self.folder, error.strerror)
+        told = {"pid": os.getpid(), "host": gethostname(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(told).encode(), 0)
+        self._lock = file
+
+    def unlock(self) -> None:
+        """Let another run have it."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
 
     def keep(self, content: bytes) -> str:
         """A new file with what an instance begins with: its name."""
@@ -133,16 +193,30 @@ class Checkpoint:
             if folder not in but:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def tidy(self) -> None:
-        """Remove what killed processes have left on a local disk: files that were never finished, and checksums.
+    def put_aside(self, manifest: Manifest) -> Path:
+        """Be new: what there was goes to a folder in it."""
+        aside = self.folder / f"before-{manifest.id}"
+        aside.mkdir()
+        for path in [path for path in self.folder.iterdir() if path.name != _LOCK and "before-" not in path.name]:
+            path.rename(aside / path.name)
+        return aside
 
-        Hadoop keeps a checksum beside each file, and reads a file that has none as it is.  What a repeated micro-batch
-        writes again is replaced at once, but its checksum right after it: a process that is killed in between leaves
-        two that do not fit, and Spark could not go on, ever.
+    def tidy(self) -> None:
+        """Remove what killed processes have left on a local disk, and refuse a file of Spark that is damaged.
+
+        Hadoop keeps a checksum beside each file.  What a repeated micro-batch writes again is replaced at once, but its
+        checksum right after it: a process that is killed in between leaves two that do not fit, and Spark could not go
+        on, ever.  That can only be the state behind a micro-batch that is not done, which is then written once more.
         """
+        done = self.done
         for path in Path(self.spark).glob("**/.*"):
-            if path.suffix in (".crc", ".tmp"):
+            if ".tmp" in path.suffixes:
                 path.unlink(missing_ok=True)
+            elif path.suffix == ".crc":
+                _tidy(path, path.with_name(path.name[1:].removesuffix(".crc")), done)
+
+    def _commits(self) -> Iterator[Path]:
+        return (path for path in (self.folder / "spark" / "commits").glob("*") if path.name.isdigit())
 
     def dataset(self, dataset: Dataset) -> Dataset:
         """The same data as it was when the checkpoint was new: its blank nodes, which state refers to, have names."""
@@ -150,8 +224,16 @@ class Checkpoint:
             return dataset
         if self.read() is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_durably(self._data, dataset.quads.read())
-        return replace(dataset, quads=Carried(self._data.read_bytes()))
+            quads = dataset.quads.read()
+            write_durably(self._data, quads + f"# crc32 {crc32(quads):08x}\n".encode())
+        try:
+            text = self._data.read_bytes()
+        except FileNotFoundError:
+            raise Damaged(f"{self._data} is gone, which has the static data as it was", hint=_ANEW) from None
+        found = _SUM.search(text)
+        if found is None or int(found[1], 16) != crc32(text[: found.start()]):
+            raise Damaged(f"{self._data} is damaged: it has other bytes than were written", hint=_ANEW)
+        return replace(dataset, quads=Carried(text[: found.start()]))
 
     def answers(self) -> dict[str, Values]:
         """What endpoints answered when they were asked: an engine that is made again must know the same."""
@@ -171,6 +253,40 @@ class Checkpoint:
                 f"the checkpoint {self.folder} is of another application: {'; '.join(faults)}",
                 hint="begin with a new checkpoint, or run what it belongs to; queries may be added",
             )
+
+
+def _tidy(checksum: Path, file: Path, done: int) -> None:
+    """Remove a file of Spark if it does not fit its checksum and is of no use, or a checksum of none."""
+    if not file.exists():
+        checksum.unlink(missing_ok=True)
+    elif not fits(file, checksum):
+        version = re.match(r"\d+", file.name)
+        if "state" not in file.parts or version is None or int(version[0]) <= done + 1:
+            raise Damaged(f"{file} is damaged: it has other bytes than were written", hint=_ANEW)
+        file.unlink()
+        checksum.unlink(missing_ok=True)
+
+
+def fits(file: Path, checksum: Path) -> bool:
+    """Whether a file is what Hadoop's checksum beside it is of: `crc`, 0, the bytes of a part, and CRC-32 of each."""
+    told = checksum.read_bytes()
+    size = int.from_bytes(told[4:8], "big")
+    if told[:4] != b"crc\0" or size == 0:
+        return False
+    sums = []
+    with file.open("rb") as content:
+        while part := content.read(size):
+            sums.append(crc32(part).to_bytes(4, "big"))
+    return told[8:] == b"".join(sums)
+
+
+def _owner(lock: Path) -> str:
+    """Who has a lock, in words."""
+    try:
+        told = json.loads(lock.read_text())
+        return f"process {told['pid']} on {told['host']}, since {told['started']}"
+    except (OSError, ValueError, KeyError):
+        return "another run"
 
 
 def _changes(before: Manifest, now: Manifest) -> list[str]:

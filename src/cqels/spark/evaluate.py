@@ -1,7 +1,8 @@
 """The engine inside Spark's stateful operator: blocks in, results out, and all it knows in Spark's state store.
 
 The state store is the truth: a *log* of what has arrived, and a *snapshot* of the engine from before that, renewed when
-the log has grown larger than it; and all *commands* ever given.  So an engine can be made again anywhere, exactly; and
+the log has grown larger than it; and the *commands* that lead to the queries and the dataset of the snapshot, with
+those since.  All have checksums, in the *head*.  So an engine can be made again anywhere, exactly; and
 what is written is at most about twice what comes in, whatever windows the queries have.
 
 The engine that lives is in a file of the machine, which any process can attach.  It is used if the store's last writer
@@ -12,20 +13,23 @@ store.
 from __future__ import annotations
 
 import json
-import pickle
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
+from zlib import crc32
 
 from pyspark.files import SparkFiles
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from cqels.model.errors import Damaged
+from cqels.model.sealed import seal_json, unseal_json
 from cqels.spark.arenas import Arenas
-from cqels.spark.instance import Arrival, Instance, Origin, Program, Report, registration
+from cqels.spark.instance import Arrival, Instance, Origin, Program, Report, chained, registration
 from cqels.spark.rows import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
 
 if TYPE_CHECKING:
@@ -44,16 +48,29 @@ class Head:
     """What is known of the state without reading it.
 
     `commands` is how many there are, `saved_commands` how many were given before the snapshot; `program` is the digest
-    of the queries that it last had.
+    of the queries that it last had.  `entries` is how many the log has; the `…_sum` are checksums.
     """
 
     token: str = ""
     batch: int = 0
     logged: int = 0
+    entries: int = 0
+    log_sum: int = 0
     saved: int = 0
     saved_commands: int = 0
     commands: int = 0
+    commanded: str = ""
+    prints_sum: int = 0
     program: str = ""
+    version: int = 1
+
+    def written(self) -> str:
+        return seal_json(asdict(self))
+
+    @staticmethod
+    def read(text: str) -> Head:
+        found = unseal_json(text, _STATE, hint=_ANEW)
+        return Head(**{each.name: found[each.name] for each in fields(Head) if each.name in found})
 
 
 class Evaluation(StatefulProcessor):
@@ -76,8 +93,8 @@ class Evaluation(StatefulProcessor):
         program = self._programs[number]
         received = sorted(rows, key=lambda row: (row.kind == COMMAND, row.stream, row.place, row.position, row.number))
         known = self._head.get()
-        head = Head(**json.loads(known[0])) if known else self._begun(program)
-        arrivals = [] if head.program == program.digest else self._renewed(program)
+        head = Head.read(known[0]) if known else self._begun(program)
+        arrivals = [] if head.program == program.digest else self._renewed(program, head)
         arrivals += [_arrival(row) for row in received if row.kind != REJECTED]
         place = _Place(program.name, number, Path(self._folder or SparkFiles.getRootDirectory()))
 
@@ -106,16 +123,24 @@ class Evaluation(StatefulProcessor):
         """What an instance begins with: nothing, or queries that have come from another."""
         if program.origin is None:
             return Head()
-        origin: Origin = pickle.loads(program.origin.read())
+        origin = Origin.read(program.origin.read())
         self._commands.appendList([(command,) for command in origin.commands])
         self._put(origin.saved)
-        self._queries.update((json.dumps(origin.prints),))
-        count = len(origin.commands)
-        return Head(saved=len(origin.saved), saved_commands=count, commands=count)
+        prints, count = self._tell(origin.prints), len(origin.commands)
+        commanded = chained(origin.commands)
+        return Head(
+            saved=len(origin.saved), saved_commands=count, commands=count, commanded=commanded, prints_sum=prints
+        )
 
-    def _renewed(self, program: Program) -> list[Arrival]:
+    def _tell(self, prints: Mapping[str, str]) -> int:
+        """Keep the fingerprints of the queries: the checksum of that."""
+        text = json.dumps(prints)
+        self._queries.update((text,))
+        return crc32(text.encode())
+
+    def _renewed(self, program: Program, head: Head) -> list[Arrival]:
         """The commands that make the queries those of the program; such as came by commands are not its business."""
-        now, there = program.read(), self._running()
+        now, there = program.read(), self._running(head)
         prints = {name: print for name, (print, _) in now.items()}
         gone = [name for name, print in reversed(there.items()) if print and prints.get(name) != print]
         commands = [json.dumps({"drop": name}) for name in gone]
@@ -126,8 +151,10 @@ class Evaluation(StatefulProcessor):
         ]
         return [Arrival(command=command) for command in commands]
 
-    def _running(self) -> dict[str, str]:
+    def _running(self, head: Head) -> dict[str, str]:
         known = self._queries.get()
+        if known and crc32(known[0].encode()) != head.prints_sum:
+            raise _damaged("the queries are not those that were written")
         return json.loads(known[0]) if known else {}
 
     # ------------------------------------------------------------ state
@@ -144,47 +171,54 @@ class Evaluation(StatefulProcessor):
         if file is not None:
             if here is not None and here.token == head.token:
                 return replace(here, file=file, rebuilt=False)
-            if here is None or here.instance.commands != head.commands:
-                here = _Living(Instance(program, commands=self._commanded(head.commands)))
-            here.instance.attach(file)
-            return replace(here, file=file, rebuilt=False)
+            if here is None or here.instance.commanded != head.commanded:
+                here = _Living(Instance(program, commands=self._commanded(head)))
+            with suppress(Damaged):  # what is in the store is not
+                here.instance.attach(file)
+                return replace(here, file=file, rebuilt=False)
         file = arenas.make()
+        known = self._commanded(head)[: head.saved_commands]
         saved = b"".join(bytes(chunk) for (chunk,) in self._snapshot.get()) if head.saved else b""
-        log = self._log.get() if head.token else ()
-        made = Instance.again(program, self._commanded(head.saved_commands), saved, log, file)
+        log = checked_log(self._log.get(), head) if head.token else ()
+        made = Instance.again(program, known, saved, log, file)
         return _Living(made, file=file, rebuilt=bool(head.token))
 
-    def _commanded(self, count: int) -> list[str]:
-        return [command for (command,) in self._commands.get()][:count] if count else []
+    def _commanded(self, head: Head) -> list[str]:
+        return checked_commands(self._commands.get(), head) if head.commands else []
 
     def _keep(self, place: _Place, living: _Living, arrivals: list[Arrival], head: Head) -> Head:
         instance = living.instance
         commands = [(each.command,) for each in arrivals if each.command is not None]
-        if commands:
-            self._commands.appendList(commands)
         logged = head.logged + sum(len(each.block or each.command or "") for each in arrivals)
+        head = replace(head, token=uuid4().hex, batch=head.batch + 1, logged=logged)
         if commands:
-            self._queries.update((json.dumps(instance.prints),))
-        head = replace(
-            head,
-            token=uuid4().hex,
-            batch=head.batch + 1,
-            logged=logged,
-            commands=instance.commands,
-        )
+            head = replace(head, prints_sum=self._tell(instance.prints), commands=head.commands + len(commands))
         if logged > max(head.saved, LEAST_LOG):
-            data = instance.saved()
-            self._put(data)
-            self._log.clear()
-            head = replace(head, logged=0, saved=len(data), saved_commands=instance.commands)
+            head = self._save(instance, head)
         elif arrivals:
-            self._log.appendList([(head.batch, *each) for each in arrivals])
-        self._head.update((json.dumps(asdict(head)),))
+            entries = [(head.batch, *each) for each in arrivals]
+            self._log.appendList(entries)
+            if commands:
+                self._commands.appendList(commands)
+            head = replace(head, entries=head.entries + len(entries), log_sum=_sum_of(entries, head.log_sum))
+        head = replace(head, commanded=instance.commanded)
+        self._head.update((head.written(),))
         assert living.file is not None
         instance.keep()
         if place.arenas().leave(living.file, head.token):
             _ALIVE[place] = replace(living, token=head.token, used=monotonic())
         return head
+
+    def _save(self, instance: Instance, head: Head) -> Head:
+        """Keep a snapshot instead of the log, and the commands that lead to what there is instead of all."""
+        data, commands = instance.saved(), instance.compact()
+        self._put(data)
+        self._log.clear()
+        self._commands.clear()
+        if commands:
+            self._commands.appendList([(command,) for command in commands])
+        count = len(commands)
+        return replace(head, logged=0, entries=0, log_sum=0, saved=len(data), saved_commands=count, commands=count)
 
     def _put(self, saved: bytes) -> None:
         """Keep what an instance knows; piece by piece, since Java has several copies of what it gets at once."""
@@ -220,6 +254,41 @@ class _Living:
 
 _ALIVE: dict[_Place, _Living] = {}
 """The engines of this process."""
+
+
+# ---------------------------------------------------------------- checksums
+
+_STATE = "the state of an engine in the checkpoint"
+_ANEW = "begin with a new checkpoint"
+_Entry: TypeAlias = tuple[int, int, str, bytes | None, str | None]
+
+
+def checked_log(log: Iterable[_Entry], head: Head) -> list[_Entry]:
+    """What has arrived since the snapshot, if it is what was written."""
+    entries = list(log)
+    if len(entries) != head.entries or _sum_of(entries) != head.log_sum:
+        raise _damaged("what has arrived since its snapshot is not what was written")
+    return entries
+
+
+def checked_commands(commands: Iterable[tuple[str]], head: Head) -> list[str]:
+    """The commands, if they are those that were written."""
+    found = [command for (command,) in commands]
+    if chained(found) != head.commanded:
+        raise _damaged("the commands are not those that were written")
+    return found
+
+
+def _sum_of(entries: Iterable[_Entry], before: int = 0) -> int:
+    """A checksum of entries of the log, behind others that have one."""
+    for batch, stream, place, block, command in entries:
+        before = crc32(json.dumps([batch, stream, place, block is None, command]).encode(), before)
+        before = before if block is None else crc32(block, before)
+    return before
+
+
+def _damaged(how: str) -> Damaged:
+    return Damaged(f"{_STATE} is damaged: {how}", hint=_ANEW)
 
 
 # ---------------------------------------------------------------- rows

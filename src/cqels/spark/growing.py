@@ -34,13 +34,40 @@ class Progress:
     after: int = 0
 
 
+def lost(path: Path, run: str, *, opened: bool, done: int) -> str | None:
+    """What is gone of a file that this run has written, if something is; it has `opened` one here before.
+
+    Batches up to `done` are complete; a later one may have been cut off by a crash, and comes again.
+    """
+    try:
+        progress = read_progress(_side(path))
+        size = path.stat().st_size if path.exists() else None
+    except OSError as error:
+        raise not_written(path, error) from None
+    if progress is None or progress.run != run:
+        return f"{path} is gone, which this run has written" if opened and size is None and progress is None else None
+    written = progress.end if size is None or progress.batch <= done else progress.start
+    if size is None:
+        return f"{path} is gone, which had {written:,} bytes"
+    return f"{path} has {size:,} bytes, where {written:,} were written" if size < written else None
+
+
+def _side(path: Path) -> Path:
+    return path.with_name(f".{path.name}.progress")
+
+
 class GrowingFile:
     """A file of the results of one run."""
 
-    def __init__(self, path: Path, head: bytes = b"", *, run: str = "", replace: bool = False) -> None:
-        """Go on with the file of this run, or begin one; `replace` that of another run."""
+    def __init__(
+        self, path: Path, head: bytes = b"", *, run: str = "", replace: bool = False, anew: bool = False
+    ) -> None:
+        """Go on with the file of this run, or begin one; `replace` that of another run.
+
+        With `anew`, what comes from now on goes to a new file: what this run has written is gone (`lost`).
+        """
         self._path, self._head, self._run, self._replace = path, head, run, replace
-        self._side = path.with_name(f".{path.name}.progress")
+        self._side = _side(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             progress = read_progress(self._side)
@@ -54,6 +81,8 @@ class GrowingFile:
             self._begin()
         elif progress.batch == HEAD:
             self._begin()
+        elif anew:
+            self._begin(progress)
         else:
             self._progress = progress
 
@@ -79,8 +108,12 @@ class GrowingFile:
     def close(self) -> None:
         os.close(self._file)
 
-    def _begin(self) -> None:
-        self._put(Progress(self._run, HEAD, 0, len(self._head)), self._head)
+    def _begin(self, last: Progress | None = None) -> None:
+        """Write what a file begins with; the `last` batch, if there was one, may still come again."""
+        size = len(self._head)
+        self._put(Progress(self._run, HEAD, 0, size), self._head)
+        if last is not None:
+            self._put(Progress(self._run, last.batch, size, size, last.before, last.after), b"")
 
     def _put(self, progress: Progress, data: bytes) -> None:
         try:

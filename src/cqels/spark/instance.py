@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -13,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
-from zlib import compress, decompress
 
 import numpy as np
 import pyarrow
@@ -25,11 +22,12 @@ from cqels.engine.budgets import Budget, Stop
 from cqels.engine.columns import terms_of
 from cqels.engine.engine import Engine
 from cqels.engine.merge import Files, Merge
-from cqels.engine.running import fingerprint
 from cqels.engine.snapshot import Aside
 from cqels.engine.standing import StandingQuery
 from cqels.io import Rejected, StreamSettings
+from cqels.model.sealed import seal, unseal
 from cqels.plan.algebra import Query
+from cqels.plan.written import fingerprint, read, write
 from cqels.spark.blocks import unpack
 from cqels.spark.rows import files_at
 from cqels.store.answers import Answers, KnownAnswers, read_answers
@@ -38,6 +36,10 @@ from cqels.store.script import execute
 
 MOST_RESULTS = 1 << 17
 """Results that travel in one row."""
+VERSION = 1
+"""Of what is written here."""
+_SAVED, _ORIGIN = "SV", "OR"
+_ANEW = "begin with a new checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +138,18 @@ class Program:
         streams: Iterable[StreamSettings],
         *,
         again: Mapping[str, int] | None = None,
+        prints: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Program:
-        """The program of some queries, all of which have names; some may come `again`, for so many times."""
-        plans = {query.name or "": (fingerprint(query), query) for query in queries}
-        for each in plans.keys() & (again or {}).keys():
-            plans[each] = f"{plans[each][0]}-{(again or {})[each]}", plans[each][1]
-        digest = sha256(json.dumps([[name, print] for name, (print, _) in plans.items()]).encode()).hexdigest()
-        return Program(name, digest, Carried(pickle.dumps(plans)), tuple(streams), **options)
+        """The program of some queries, all of which have names; some may come `again`, for so many times.
+
+        `prints` are the fingerprints by which a checkpoint knows some.
+        """
+        known = {query.name or "": (prints or {}).get(query.name or "") or fingerprint(query) for query in queries}
+        known = {name: f"{print}-{again[name]}" if again and name in again else print for name, print in known.items()}
+        digest = sha256(json.dumps([*known.items()]).encode()).hexdigest()
+        plans = {query.name: [known[query.name or ""], write(query)] for query in queries}
+        return Program(name, digest, Carried(json.dumps(plans).encode()), tuple(streams), **options)
 
     @property
     def answers(self) -> Answers:
@@ -152,8 +158,7 @@ class Program:
 
     def read(self) -> dict[str, tuple[str, Query]]:
         """The queries by their names, each with its fingerprint."""
-        found: dict[str, tuple[str, Query]] = pickle.loads(self.queries.read())
-        return found
+        return {name: (print, read(query)) for name, (print, query) in json.loads(self.queries.read()).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +169,27 @@ class Origin:
     prints: dict[str, str]
     saved: bytes
 
+    def written(self) -> bytes:
+        """For a file: the names of this class and its fields are not in it."""
+        known = json.dumps({"version": VERSION, "commands": self.commands, "prints": self.prints})
+        return seal(_ORIGIN, [known.encode(), self.saved])
+
+    @staticmethod
+    def read(data: bytes) -> Origin:
+        known, saved = unseal(_ORIGIN, data, "what an engine begins with", hint=_ANEW)
+        told = json.loads(bytes(known))
+        return Origin(tuple(told["commands"]), told["prints"], bytes(saved))
+
 
 class Arrival(NamedTuple):
     """A block of a source and the sequence of the source that it belongs to; or, with neither, the source's end.
 
-    Or a command, which has no stream: `{"register": name, "plan": …}`, with a fingerprint if the query is the program's
-    and the `memory` and `time` of its budget (`registration`); `{"drop": name}`; `{"heartbeat": time}` for all streams
-    or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads; `{"finish": true}` if nothing is
-    held back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query took more than
-    its budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
+    Or a command, which has no stream: `{"register": name, "query": …}` (`plan.written`), with a fingerprint if it is
+    the program's and the `memory` and `time` of its budget (`registration`); `{"drop": name}`; `{"heartbeat": time}`
+    for all streams or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads, and which `graphs`
+    there are then; `{"finish": true}` if nothing is held back any more.  `{"stop": name, "reason": …, "ticks": …}` is
+    not commanded but noted: a query took more than its budget in this micro-batch; when that is repeated, it is stopped
+    after so many of its ticks.
     """
 
     stream: int = -1
@@ -186,9 +203,8 @@ def registration(query: Query, print: str = "", budget: Budget | None = None) ->
 
     It has all of the query: an engine is made again with queries that are no longer there.
     """
-    plan = b64encode(compress(pickle.dumps(query))).decode()
-    limits = {} if budget is None else asdict(budget)
-    return json.dumps({"register": query.name, "print": print, "plan": plan, **limits})
+    limits = {} if budget is None else {"memory": budget.memory, "time": budget.time}
+    return json.dumps({"register": query.name, "print": print, "query": write(query), **limits}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,22 +262,27 @@ class Instance:
         self._sent: dict[str, int] = {}
         self._began: dict[str, int] = {}
         self._dropped: list[StandingQuery] = []
-        self.commands = len(commands)
-        """How many commands have come so far."""
+        self.commanded = chained(commands)
+        """The same for instances that all the same has been commanded."""
+        self._registrations: dict[str, str] = {}
+        """The commands that registered the queries that run."""
+        self._changes = [each for each in commands if _change(json.loads(each)) is not None]
+        """Those that changed the dataset."""
         self.prints: dict[str, str] = {}
         """The queries that run: their names, and the fingerprints of those that are the program's."""
         for each in program.streams:
             self._engine.declare(each)
-        running: dict[str, dict[str, Any]] = {}
-        for command in map(json.loads, commands):
+        running: dict[str, str] = {}
+        for text in commands:
+            command = json.loads(text)
             if "register" in command:
-                running[command["register"]] = command
+                running[command["register"]] = text
             elif "drop" in command:
                 del running[command["drop"]]
             elif change := _change(command):
                 change(store)
-        for command in running.values():
-            self._register(command)
+        for text in running.values():
+            self._register(text)
         self._stopped.clear()  # what is restored or attached knows which were
 
     @classmethod
@@ -292,7 +313,7 @@ class Instance:
         for is_command, some in groupby(arrivals, key=lambda each: each.command is not None):
             if is_command:
                 for each in some:
-                    self._obey(json.loads(each.command or ""))
+                    self._obey(each.command or "")
             else:
                 self._arrive(some, report)
         self._finish()
@@ -356,14 +377,15 @@ class Instance:
             batch = unpack(block, self._engine.dictionary)
             yield batch if stream == source else replace(batch, streams=np.full(len(batch), stream, np.int64))
 
-    def _obey(self, command: dict[str, Any]) -> None:
-        self.commands += 1
+    def _obey(self, text: str) -> None:
+        self.commanded = chained([text], self.commanded)
+        command = json.loads(text)
         if "register" in command:
-            self._register(command)
+            self._register(text)
         elif "drop" in command:
             self._dropped.append(self._engine.query(command["drop"]))
             self._engine.drop(command["drop"])
-            del self.prints[command["drop"]]
+            del self.prints[command["drop"]], self._registrations[command["drop"]]
         elif "heartbeat" in command:
             stream = command.get("stream")
             self._engine.heartbeat(command["heartbeat"], None if stream is None else self._engine.streams[stream])
@@ -371,10 +393,12 @@ class Instance:
             self._engine.finish()
         elif change := _change(command):
             self._engine.update(change)
+            self._changes.append(text)
 
-    def _register(self, command: dict[str, Any]) -> None:
-        name = command["register"]
-        query = pickle.loads(decompress(b64decode(command["plan"])))
+    def _register(self, text: str) -> None:
+        command = json.loads(text)
+        name, query = command["register"], read(command["query"])
+        self._registrations[name] = text
         self._engine.register(  # what may have been dropped since then was there when the query was added
             query, declare=False, check_graphs=False, memory=command.get("memory"), time=command.get("time")
         )
@@ -408,8 +432,24 @@ class Instance:
         """The queries that were stopped since the last time, as commands to be noted with what has arrived."""
         ends = [(query.name, query.running.stopped) for query in self._stopped]
         self._stopped.clear()
-        self.commands += len(ends)
-        return [Arrival(command=json.dumps({"stop": name, **asdict(end)})) for name, end in ends if end is not None]
+        commands = [json.dumps({"stop": name, **asdict(end)}) for name, end in ends if end is not None]
+        self.commanded = chained(commands, self.commanded)
+        return [Arrival(command=command) for command in commands]
+
+    def compact(self) -> list[str]:
+        """The commands that lead to the queries and the dataset that there are now, instead of all that were given."""
+        if len(self._changes) > 1 or (self._changes and "update" in json.loads(self._changes[0])):
+            self._changes = [self._difference()]
+        commands = [*self._changes, *(self._registrations[query.name] for query in self._engine.queries)]
+        self.commanded = chained(commands)
+        return commands
+
+    def _difference(self) -> str:
+        """The command that makes the program's dataset the one that there is now."""
+        before, now = self.program.dataset, Dataset.of(self._engine.store)
+        then, there = ({*each.quads.read().decode().splitlines()} for each in (before, now))
+        removed, added = ("\n".join(sorted(each)) for each in (then - there, there - then))
+        return json.dumps({"remove": removed, "add": added, "graphs": now.graphs})
 
     def late(self) -> list[Rejected]:
         """What was late since the last time."""
@@ -453,12 +493,13 @@ class Instance:
         self._put_aside()
         data = self._engine.snapshot()
         packed: bytes = pyarrow.compress(data, codec="zstd", asbytes=True)
-        return len(data).to_bytes(8, "little") + packed
+        return seal(_SAVED, [len(data).to_bytes(8, "little"), packed])
 
     def restore(self, saved: bytes) -> None:
         """Be what was saved."""
-        size = int.from_bytes(saved[:8], "little")
-        self._engine.restore(pyarrow.decompress(saved[8:], decompressed_size=size, codec="zstd", asbytes=True))
+        size, packed = unseal(_SAVED, saved, "the state of an engine in the checkpoint", hint=_ANEW)
+        data = pyarrow.decompress(packed, int.from_bytes(size, "little"), codec="zstd", asbytes=True)
+        self._engine.restore(data)
         self._take_up()
 
     def repeat(self, log: Iterable[tuple[int, Arrival]]) -> None:
@@ -517,9 +558,27 @@ def _change(command: dict[str, Any]) -> Callable[[Store], object] | None:
     if "update" in command:
         return lambda store: execute(store, command["update"])
     if "add" in command or "remove" in command:
-        removed, added = (list(parse(command.get(key, ""), RdfFormat.N_QUADS)) for key in ("remove", "add"))
-        return lambda store: store.change(removed, added)
+        return lambda store: _changed(store, command)
     return None
+
+
+def _changed(store: Store, command: dict[str, Any]) -> None:
+    """Remove and add quads, and have the graphs that there are to be."""
+    removed, added = (list(parse(command.get(key, ""), RdfFormat.N_QUADS)) for key in ("remove", "add"))
+    store.change(removed, added)
+    if "graphs" in command:
+        wanted, there = {*map(NamedNode, command["graphs"])}, {*store.named_graphs()}
+        for name in wanted - there:
+            store.create_graph(name)
+        for name in there - wanted:
+            store.clear_graph(name, drop=True)
+
+
+def chained(commands: Iterable[str], before: str = "") -> str:
+    """A hash of some commands behind others that have one."""
+    for command in commands:
+        before = sha256(f"{before}{command}".encode()).hexdigest()
+    return before
 
 
 def _written(results: pyarrow.RecordBatch) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.evaluate import Head, checked_commands, checked_log
 from cqels.spark.instance import Arrival, Instance, Origin, Program
 from cqels.spark.placement import Load, another_key, linked, partition
 
@@ -68,7 +68,7 @@ class Moving:
         number = self.now.instances
         origin = self._origin(source, names)
         if origin is not None:
-            self.now.origins[str(number)] = self.checkpoint.keep(pickle.dumps(origin))
+            self.now.origins[str(number)] = self.checkpoint.keep(origin.written())
         self.now.keys.append(another_key(self.now.keys, where, self.partitions))
         self.now.instances += 1
         return number
@@ -98,24 +98,18 @@ def origin_of(
     """
     head = read("head")
     if head:
-        commands = [command for (command,) in read("commands")]
-        known = commands[: json.loads(head[0][0])["saved_commands"]]
+        known = Head.read(head[0][0])
+        commands = checked_commands(read("commands"), known)[: known.saved_commands]
         saved = b"".join(bytes(chunk) for (chunk,) in read("snapshot"))
-        return _cut(Instance.again(program, known, saved, read("log")), commands, names)
+        return _cut(Instance.again(program, commands, saved, checked_log(read("log"), known)), names)
     if begun is None:
         return None
-    origin: Origin = pickle.loads(begun)
-    return _cut(Instance.again(program, origin.commands, origin.saved), origin.commands, names)
+    origin = Origin.read(begun)
+    return _cut(Instance.again(program, origin.commands, origin.saved), names)
 
 
-def _cut(instance: Instance, commands: Collection[str], names: Collection[str]) -> Origin:
+def _cut(instance: Instance, names: Collection[str]) -> Origin:
     """An instance with some of its queries alone, as another one can begin."""
     others = [name for name in reversed(instance.prints) if name not in names]
     instance.advance([Arrival(command=json.dumps({"drop": name})) for name in others])
-    kept = tuple(each for each in commands if _concerns(json.loads(each), names))
-    return Origin(kept, dict(instance.prints), instance.saved())
-
-
-def _concerns(command: dict[str, Any], names: Collection[str]) -> bool:
-    named = [command[key] for key in ("register", "drop", "stop") if key in command]
-    return all(name in names for name in named)
+    return Origin(tuple(instance.compact()), dict(instance.prints), instance.saved())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ _TYPES = {
 TYPES = tuple(_TYPES)
 """What a variable's column can be: the lexical form, the N-Triples text, or values."""
 UNITS = ("ns", "us")
+_SIDE = ".run"
 
 
 class Parts:
@@ -69,17 +71,21 @@ class Parts:
         except OSError as error:
             raise not_written(path, error) from None
         self._newest = max(self._newest, batch)
+        self._note()
 
     def _start(self) -> None:
         """Find out whether the parts that are there are of this run."""
-        side = self._folder / ".run"
-        known = side.read_text("utf-8") if side.exists() else None
+        known = _known(self._folder)
         parts = self._parts()
-        if parts and known != self._run:
+        if parts and known.get("run") != self._run:
             self._other_run()
         elif parts:
             self._newest = int(parts[-1].stem.removeprefix("part-"))
-        write_durably(side, self._run.encode())
+        self._note()
+
+    def _note(self) -> None:
+        """Write down of which run the parts are, and how many."""
+        write_durably(self._folder / _SIDE, json.dumps({"run": self._run, "parts": len(self._parts())}).encode())
 
     def _parts(self) -> list[Path]:
         return sorted(self._folder.glob("part-*.parquet"))
@@ -93,6 +99,27 @@ class Parts:
         for part in self._parts():
             part.unlink()
         self._newest = -1
+
+
+def lost(folder: Path, run: str, *, opened: bool) -> str | None:
+    """What is gone of the parts that this run has written, if something is; it has `opened` a folder here before."""
+    known, there = _known(folder), len([*folder.glob("part-*.parquet")])
+    if known.get("run") != run:
+        return f"{folder} is gone, which this run has written" if opened and not known and not there else None
+    return f"{folder} has {there} parts, where {known['parts']} were written" if there < known["parts"] else None
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    """Of which run parts are, and how many there were; nothing if that is not known."""
+    try:
+        text = (folder / _SIDE).read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    try:
+        known: dict[str, Any] = json.loads(text)
+        return {"run": known["run"], "parts": int(known["parts"])}
+    except (ValueError, KeyError, TypeError):
+        raise CqelsError(f"{folder / _SIDE} is damaged", hint="remove the folder, or name another") from None
 
 
 def fixed_table(sent: Sent, types: Mapping[str, str], unit: str) -> Any:

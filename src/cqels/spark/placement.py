@@ -10,10 +10,10 @@ from itertools import count, islice
 from pyoxigraph import NamedNode
 
 from cqels.engine.core import sources_of
-from cqels.engine.running import fingerprint
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.plan.templates import constants_of, general
+from cqels.plan.written import fingerprint
 
 BUFFERS, LATENCY, ROTATION = STRATEGIES = ("buffers", "latency", "rotation")
 """The instance with the smallest buffers, the one that takes least time, or one after the other."""

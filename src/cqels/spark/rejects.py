@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TextIO
 
 from cqels.io import Rejected
-from cqels.spark.growing import GrowingFile, PassingFile
+from cqels.plan.algebra import Query
+from cqels.spark.growing import GrowingFile, PassingFile, lost
 
 SHOWN = 5
 """How many are shown on the terminal one by one; all of them are counted."""
@@ -33,6 +34,7 @@ class Rejects:
         """A file of another run is refused unless it may be replaced; `passing`: as in `cqels.spark.sinks.Files`."""
         self._to, self._stream, self._replace, self._passing = to, stream or sys.stderr, replace, passing
         self._file: GrowingFile | PassingFile | None = None
+        self._gone = False
         self._last = -1
         self.count = 0
 
@@ -40,7 +42,22 @@ class Rejects:
         if isinstance(self._to, str | PathLike) and self._passing:
             self._file = PassingFile(Path(self._to))
         elif isinstance(self._to, str | PathLike):
-            self._file = GrowingFile(Path(self._to), run=run, replace=self._replace)
+            self._file = GrowingFile(Path(self._to), run=run, replace=self._replace, anew=self._gone)
+
+    def places(self, queries: Sequence[Query]) -> list[Path]:
+        """The file, if it stays."""
+        return [Path(self._to)] if isinstance(self._to, str | PathLike) and not self._passing else []
+
+    def lost(self, queries: Sequence[Query], *, run: str, opened: Collection[str], done: int) -> list[str]:
+        """What is gone of the file, in words (`cqels.spark.sinks.Lasting`)."""
+        found = [lost(path, run, opened=str(path.absolute()) in opened, done=done) for path in self.places(queries)]
+        told = [each for each in found if each is not None]
+        self._gone = bool(told)
+        return told
+
+    def begin_anew(self) -> None:
+        """Replace the file."""
+        self._replace = True
 
     def write(self, batch: int, rejected: Sequence[Rejected]) -> None:
         """What a micro-batch rejected. Called again with the same number and the same rows after a crash."""

@@ -7,6 +7,7 @@ behind it instead.  A micro-batch that comes again is worked off from what there
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ import pyarrow.compute
 import pyarrow.ipc
 
 from cqels.engine.rest import Rest
+from cqels.model.errors import Damaged
+from cqels.model.sealed import seal, unseal
 from cqels.plan.algebra import Query
 from cqels.plan.spread import NEWEST_NAME
 from cqels.spark.growing import write_durably
@@ -24,7 +27,8 @@ from cqels.spark.sent import Sent
 
 _ALL = ".all"
 LEAST_ROWS = 1 << 14
-_SENT = b"sent"
+_REST = "RE"
+_ANEW = "begin with a new checkpoint"
 _OF_CHANGES = ("tick", "time", "weight")
 _NEWEST = f"?{NEWEST_NAME}"
 
@@ -47,12 +51,19 @@ class Resting:
         self._rest: Rest | None = None
         self._last = -1
         """The last micro-batch that was worked off."""
-        self._sent = self._rows = self._kept = 0
+        self._sent = self._told = self._rows = self._kept = 0
+        self._file = -1
+        """The micro-batch of the last file."""
 
-    def work_off(self, batch: int, told: Iterable[Told]) -> Sent | None:
-        """What is sent for what the parts tell in a micro-batch; None if they tell nothing."""
+    def work_off(self, batch: int, told: Iterable[Told], before: int | None = None) -> Sent | None:
+        """What is sent for what the parts tell in a micro-batch; None if they tell nothing.
+
+        `before` is how many changes they have told before it, if that is known.
+        """
         if self._rest is None or batch <= self._last:
             self._take_up(batch)
+            if before is not None and before != self._told:
+                raise self._damaged(f"it has {self._told} changes, and the parts of the query have told {before}")
         assert self._rest is not None
         self._last = batch
         tables = [_changes(each, part.began) for part in told for each in part.payloads]
@@ -61,6 +72,7 @@ class Resting:
         changes = _ordered(pyarrow.concat_tables(tables))
         results, number = self._rest.apply(changes), self._sent
         self._sent += results.num_rows
+        self._told += changes.num_rows
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write(f"{batch}", changes)
         self._rows += changes.num_rows
@@ -79,7 +91,8 @@ class Resting:
         """Know what there was before a micro-batch."""
         self.close()
         self._rest = Rest(self._query)
-        self._sent = self._rows = self._kept = 0
+        self._sent = self._told = self._rows = self._kept = 0
+        self._file = -1
         for path in self.folder.glob("*.tmp"):
             path.unlink()
         for number, path in self._files():
@@ -110,25 +123,35 @@ class Resting:
 
     def _files(self) -> list[tuple[int, Path]]:
         """Numbers of micro-batches and the files of them, in order; all solutions come behind what led to them."""
-        found = [(int(path.name.removesuffix(_ALL)), path) for path in self.folder.glob("*")]
+        found = [(int(path.name.removesuffix(_ALL)), path) for path in self.folder.glob("[0-9]*")]
         return sorted(found, key=lambda each: (each[0], each[1].suffix == _ALL))
 
     def _tables(self) -> Iterator[tuple[bool, Any]]:
         """What all solutions can be computed from; the first may be all that there were once, which is said."""
         files = [path for _, path in self._files()]
         first = max((place for place, path in enumerate(files) if path.suffix == _ALL), default=0)
+        behind = -1
         for path in files[first:]:
-            table = pyarrow.ipc.open_stream(path.read_bytes()).read_all()
-            self._sent = int(table.schema.metadata[_SENT])
-            yield path.suffix == _ALL, table.replace_schema_metadata(None)
+            head, content = unseal(_REST, path.read_bytes(), str(path), hint=_ANEW)
+            known = json.loads(bytes(head))
+            if known["batch"] != int(path.stem) or (path.suffix != _ALL and known["behind"] != behind):
+                raise self._damaged(f"the file behind that of micro-batch {behind} is gone")
+            behind = self._file = known["batch"]
+            self._sent, self._told = known["sent"], known["told"]
+            yield path.suffix == _ALL, pyarrow.ipc.open_stream(content).read_all()
 
     def _write(self, name: str, table: Any) -> None:
         sink = pyarrow.BufferOutputStream()
-        told = table.replace_schema_metadata({_SENT: str(self._sent).encode()})
         options = pyarrow.ipc.IpcWriteOptions(compression="lz4")
-        with pyarrow.ipc.new_stream(sink, told.schema, options=options) as writer:
-            writer.write_table(told)
-        write_durably(self.folder / name, bytes(sink.getvalue()))
+        with pyarrow.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+        batch = int(name.removesuffix(_ALL))
+        head = {"version": 1, "batch": batch, "behind": self._file, "sent": self._sent, "told": self._told}
+        write_durably(self.folder / name, seal(_REST, [json.dumps(head).encode(), bytes(sink.getvalue())]))
+        self._file = batch
+
+    def _damaged(self, how: str) -> Damaged:
+        return Damaged(f"what {self.folder} keeps of query {self._whole.name} is damaged: {how}", hint=_ANEW)
 
 
 def _changes(payload: bytes, began: int) -> Any:

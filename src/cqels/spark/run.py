@@ -29,6 +29,7 @@ from cqels.spark.placement import Load
 from cqels.spark.rests import Resting, Told
 from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
 from cqels.spark.sent import Sent
+from cqels.spark.sinks import Lasting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -107,11 +108,20 @@ class Run:
             sink.open(tuple(self._queries.values()), run=self._manifest.id)
         if self._rejects is not None:
             self._rejects.open(run=self._manifest.id)
+        self._note_outputs()
         for reason in self._manifest.stopped.values():
             _LOG.warning("%s", reason)
         if not self._manifest.finished:
             self._checkpoint.tidy()
             self._go()
+
+    def _note_outputs(self) -> None:
+        """Write down where results are, so that a later run knows if they are gone."""
+        lasting = [each for each in (*self._sinks, self._rejects) if isinstance(each, Lasting)]
+        places = [f"{path.absolute()}" for each in lasting for path in each.places([*self._queries.values()])]
+        if {*places} - {*self._manifest.outputs}:
+            self._manifest.outputs = sorted({*self._manifest.outputs, *places})
+            self._checkpoint.write(self._manifest)
 
     def _go(self) -> None:
         """Let Spark run what the manifest says."""
@@ -214,6 +224,7 @@ class Run:
         if self.metrics is not None:
             self.metrics.keep({manifest.keys[each] for each in manifest.placed.values()})
         self._manifest = manifest
+        self._note_outputs()
 
     def _pause(self) -> None:
         """Wait for the end of the micro-batch that is being worked off; no other begins."""
@@ -271,6 +282,7 @@ class Run:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:
                 self._checkpoint.write(self._manifest)
+            self._checkpoint.unlock()
 
     def _halt(self) -> None:
         if self._query is None:
@@ -349,7 +361,9 @@ class Run:
             told: dict[str, list[bytes]] = {}
             for row in found.pop(name, []):
                 told.setdefault(row.query, []).append(bytes(row.payload))
-            merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told])
+            known = {part for part, whole in self._parts.items() if whole == name} <= began.keys()
+            sent_before = before[name] if known else None
+            merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told], sent_before)
             if merged is not None:
                 sent[name] = merged
         for name, mine in found.items():

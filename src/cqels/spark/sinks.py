@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
 from cqels.io import RESULT_FORMATS, InTime, Result, ResultWriter, file_name, format_of_file, writer_for
 from cqels.io.results import EXTENSIONS
@@ -15,7 +15,9 @@ from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.spark.formats import body, check, head, json_lines
 from cqels.spark.growing import GrowingFile, PassingFile
+from cqels.spark.growing import lost as file_lost
 from cqels.spark.parts import Parts
+from cqels.spark.parts import lost as parts_lost
 from cqels.spark.sent import Sent
 
 if TYPE_CHECKING:
@@ -42,6 +44,23 @@ class Sink(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A sink whose results stay where they are written: what is gone of them is found when a run goes on."""
+
+    def places(self, queries: Sequence[Query]) -> list[Path]:
+        """Where it writes the results of these queries."""
+
+    def lost(self, queries: Sequence[Query], *, run: str, opened: Collection[str], done: int) -> list[str]:
+        """What is gone of what a run has written, in words; where that is, it begins anew when it is opened.
+
+        `opened` are the places that the run has written to, and `done` its last complete micro-batch.
+        """
+
+    def begin_anew(self) -> None:
+        """Replace what is there: all results are written once more."""
 
 
 class Console:
@@ -121,6 +140,7 @@ class Files:
         self._types, self._unit, self._replace, self._passing = dict(types or {}), unit, replace, passing
         self._files: dict[str, GrowingFile | PassingFile] = {}
         self._parts: dict[str, Parts] = {}
+        self._gone: set[Path] = set()
 
     def open(self, queries: Sequence[Query], *, run: str = "") -> None:
         names = {*map(_name, queries), *self._files, *self._parts}
@@ -142,7 +162,25 @@ class Files:
             if self._passing:
                 self._files[name] = PassingFile(path, begin)
             else:
-                self._files[name] = GrowingFile(path, begin, run=run, replace=self._replace)
+                anew = path in self._gone
+                self._files[name] = GrowingFile(path, begin, run=run, replace=self._replace, anew=anew)
+
+    def places(self, queries: Sequence[Query]) -> list[Path]:
+        return [] if self._passing else [self._path(query) for query in queries]
+
+    def lost(self, queries: Sequence[Query], *, run: str, opened: Collection[str], done: int) -> list[str]:
+        found = {}
+        for path in self.places(queries):
+            known = str(path.absolute()) in opened
+            if self._format == "parquet":
+                found[path] = parts_lost(path, run, opened=known)
+            else:
+                found[path] = file_lost(path, run, opened=known, done=done)
+        self._gone = {path for path, told in found.items() if told is not None}
+        return [told for told in found.values() if told is not None]
+
+    def begin_anew(self) -> None:
+        self._replace = True
 
     def write(self, batch: int, sent: Mapping[str, Sent]) -> None:
         for name, each in sent.items():

@@ -1,0 +1,1 @@
+"""State that releases have written, which every later one opens."""

@@ -1,0 +1,50 @@
+"""The state of engines on Spark that releases have written is opened by every later one."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from gzip import decompress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
+
+from cqels.spark.evaluate import Head, checked_commands, checked_log
+from cqels.spark.instance import Instance, Origin
+
+from ..golden import make
+from ..unit.test_golden import RELEASES
+
+
+def log_of(known: dict[str, Any]) -> list[tuple[int, int, str, bytes | None, str | None]]:
+    return [(batch, stream, place, b64decode(block), command) for batch, stream, place, block, command in known["log"]]
+
+
+@pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
+def test_the_state_of_a_release_goes_on(folder: Path) -> None:
+    known = json.loads(decompress((folder / "state.json.gz").read_bytes()))
+    head = Head.read(known["head"])
+    commands, log = checked_commands([(each,) for each in known["commands"]], head), checked_log(log_of(known), head)
+    origin = Origin.read(b64decode(known["origin"]))
+    assert [*origin.commands] == commands
+    saved = b64decode(known["saved"])
+    assert origin.saved == saved
+    program = make.program()
+    assert {name: print for name, (print, _) in program.read().items()} == origin.prints
+    with make.taken_or_refused():
+        instance = Instance.again(program, commands, saved, log)
+        instance.advance(make.arrivals(20 * make.COUNT))
+        assert make.portions(instance) == known["sent"]
+
+
+@pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
+def test_what_has_no_snapshot_yet_goes_on_whatever_the_layouts(folder: Path) -> None:
+    """Blocks and commands do not depend on them."""
+    known = json.loads(decompress((folder / "state.json.gz").read_bytes()))
+    first = [(0, *each) for each in make.arrivals(0)]
+    instance = Instance.again(make.program(), known["commands"], b"", [*first, *log_of(known)])
+    instance.advance(make.arrivals(20 * make.COUNT))
+    assert make.portions(instance) == known["sent"]

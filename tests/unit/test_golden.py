@@ -1,0 +1,29 @@
+"""Snapshots that releases have written are opened by every later one; `tests.golden.make` writes them."""
+
+from __future__ import annotations
+
+import json
+from gzip import decompress
+from pathlib import Path
+
+import pytest
+
+from ..golden import make
+
+RELEASES = sorted(path for path in make.HERE.iterdir() if path.is_dir() and path.name[0].isdigit())
+
+
+@pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
+def test_a_snapshot_of_a_release_goes_on(folder: Path) -> None:
+    """Where the layouts are those of the release, exactly; else what to do is said at once."""
+    data = decompress((folder / "engine.snapshot.gz").read_bytes())
+    with make.engine() as engine, make.taken_or_refused():
+        engine.restore(data)
+        make.feed(engine, 10 * make.COUNT)
+        found = make.sent(engine)
+        assert found == json.loads(decompress((folder / "engine.json.gz").read_bytes()))
+        with make.engine() as other:
+            make.feed(other, 0)
+            make.sent(other)
+            make.feed(other, 10 * make.COUNT)
+            assert found == make.sent(other)
