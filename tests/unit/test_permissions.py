@@ -6,12 +6,15 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 from pyoxigraph import Literal, NamedNode
+from typer.testing import CliRunner
 
 import cqels
+from cqels.cli.app import app
 from cqels.model.errors import CqelsError, QueryError
 from cqels.store.dataset import Store
 from cqels.store.http import NoAnswer, fetch
@@ -237,6 +240,26 @@ def test_an_engine_says_which_option_allows_it(server: Server, caplog: pytest.Lo
         standing = engine.register(query(server.url()))
         engine.push("http://ex.org/obs", "<http://ex.org/s1> <http://ex.org/temp> 1 .", time="1s")
         assert [result.values[1] for result in standing.take()] == [Literal("hall")]
+
+
+def test_the_command_line_has_the_same_words(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "q.rq").write_text(query(server.url()))
+    (tmp_path / "obs.nt").write_text('<http://ex.org/s1> <http://ex.org/temp> "1" 1000 .\n')
+    stream = f"<http://ex.org/obs>={tmp_path}/obs.nt"
+    command = ["run", str(tmp_path / "q.rq"), "--stream", stream]
+    embedded = [*command, "--engine", "embedded"]
+    refused = CliRunner().invoke(app, embedded).exception
+    assert isinstance(refused, QueryError)
+    assert "--allow-service 127.0.0.1" in str(refused)
+    for allowed in (["--allow-service", "127.0.0.1"], ["--allow-service", "ex.org,127.0.0.1"]):
+        done = CliRunner().invoke(app, [*embedded, *allowed, "--service-refresh", "1m", "--allow-load", str(tmp_path)])
+        assert done.exit_code == 0
+        assert "hall" in done.output
+    for wrong, reason in (("0s", "not longer than 0"), ("often", "--service-refresh")):
+        error = CliRunner().invoke(app, [*embedded, "--service-refresh", wrong]).exception
+        assert reason in str(error)
+    error = CliRunner().invoke(app, [*command, "--service-refresh", "1m"]).exception
+    assert "on Spark an endpoint is asked once" in str(error)
 
 
 def test_a_cache_that_a_program_makes_may_ask_this_machine(server: Server) -> None:

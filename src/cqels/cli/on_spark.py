@@ -19,6 +19,7 @@ from cqels.cli.running import SOME_STOPPED, OnSpark, Run, opened, summary, telli
 from cqels.cli.stopping import Stopping
 from cqels.io import StreamDeclaration, Tally, parse_declaration
 from cqels.model.errors import CqelsError
+from cqels.model.redact import redacted
 from cqels.model.sizes import parse_size
 from cqels.model.time import MILLISECOND, parse_duration
 
@@ -163,7 +164,7 @@ class Java:
             raise BrokenPipeError from None
         else:
             with self.log.open("a") as file:
-                file.write(story)
+                file.write(redacted(story))
             raise CqelsError(f"Spark: {cause(text)}", hint=f"its log is {self.log}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from functools import partial
 
@@ -10,6 +11,7 @@ _WORDS = r"(?:password|passwd|passphrase|secret|token|credential|jaas|api[-_.]?k
 _NAME = rf"[\w.\-]*{_WORDS}[\w.\-]*"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s<>\"'{}|^`]+")
 _USER = re.compile(r"(?<=://)[^/?#]*(?=@)")
+_BROKERS = re.compile(r"(kafka:)([^/\s]*)(?=@)")
 _PARAMETER = re.compile(rf"(?i)(?<=[?&;#])({_NAME}=)([^&;#]+)")
 _OPTION = re.compile(rf"(?i)(?<![?$&\w.\-])({_NAME}\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s&;,)\]}}]+)")
 _ENTRY = re.compile(rf"(?i)([\"']{_NAME}[\"']\s*:\s*)(\"[^\"]*\"|'[^']*'|[^\s,}}]+)")
@@ -30,7 +32,7 @@ def redacted(text: str, *, aligned: bool = False) -> str:
     if "=" not in text and ":" not in text:
         return text
     text = _URL.sub(lambda found: redacted_url(found[0], aligned=aligned), text)
-    for pattern in (_OPTION, _ENTRY, _HEADER):
+    for pattern in (_BROKERS, _OPTION, _ENTRY, _HEADER):
         text = pattern.sub(partial(_second, aligned=aligned), text)
     return text
 
@@ -39,6 +41,17 @@ def redacted_url(url: str, *, aligned: bool = False) -> str:
     """A URL without its user, password and secret parameters: the same endpoint, whoever asks it."""
     url = _USER.sub(lambda found: _hidden(found[0], aligned=aligned), url, count=1)
     return _PARAMETER.sub(partial(_second, aligned=aligned), url)
+
+
+def _hide(record: logging.LogRecord) -> bool:
+    """A filter of a logger: what it lets pass has no secrets."""
+    text = record.getMessage()
+    if (shown := redacted(text)) != text:
+        record.msg, record.args = shown, None
+    return True
+
+
+logging.getLogger("cqels").addFilter(_hide)
 
 
 def _second(found: re.Match[str], *, aligned: bool) -> str:

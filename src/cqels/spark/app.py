@@ -36,10 +36,9 @@ from cqels.spark.lift import Lift, Lifting
 from cqels.spark.placement import BUFFERS, Load, checked, keys, placed
 from cqels.spark.rows import SENT_COLUMNS
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
-from cqels.store.answers import key_of, write_answers
+from cqels.store.answers import AskedOnce, without_secrets, write_answers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
-from cqels.store.service import ServiceCache
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +130,7 @@ class App:
         self._store = store or Store()
         if allow_service is not None or allow_load is not None:
             self._store.services.permissions = Permissions.of(allow_service, allow_load)
-        self._services = ServiceCache(None)
+        self._services = AskedOnce()
         self._known: dict[str, Values] = {}
         """What the checkpoint knows of endpoints."""
         self._placement, self._changing = checked(placement), changing
@@ -215,7 +214,8 @@ class App:
         assert named.name is not None
         if named.name in self._queries:
             raise CqelsError(f"there is a query {named.name} already", hint="register it under another name")
-        by = None if spread is False else self._key(named, budget, must=bool(spread))
+        safe = without_secrets(named)
+        by = None if spread is False else self._key(safe, budget, must=bool(spread))
         try:
             self._check(named)
         except QueryError as error:
@@ -223,12 +223,12 @@ class App:
             if source is not None:
                 error.locate(source)
             raise
-        self._queries[named.name] = named
+        self._queries[named.name] = safe
         if by is not None:
             self._spread[named.name] = by
         if budget is not None:
             self._budgets[named.name] = budget
-        return named
+        return safe
 
     def _key(self, query: Query, budget: Budget | None, *, must: bool) -> _Spread | None:
         """How to spread a query, if that can be."""
@@ -262,7 +262,7 @@ class App:
     @property
     def answers(self) -> dict[str, Values]:
         """What endpoints are worth: what they answered when the checkpoint was new, or else when they were asked."""
-        return {key_of(service): table for service, table in self._services.tables.items()} | self._known
+        return self._services.answers | self._known
 
     @property
     def running(self) -> dict[str, Query]:

@@ -26,6 +26,8 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
 
+_SECRET = "(?i)secret|password|passwd|passphrase|token|credential|jaas|(access|api|private)[._-]?key"
+
 SETTINGS: dict[str, str] = {
     # between Java and Python
     "spark.python.unix.domain.socket.enabled": "true",
@@ -38,6 +40,9 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",  # one is needed to go on; its files are found sooner among few
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",  # what is not needed goes before there is much of it
+    # passwords of sources and sinks are not shown in plans, pages and logs
+    "spark.redaction.regex": _SECRET,
+    "spark.sql.redaction.options.regex": f"{_SECRET}|(?i)url",
     # times are those of the data, wherever this runs
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",

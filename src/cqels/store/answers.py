@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 
-from pyoxigraph import RdfFormat, parse
+from pyoxigraph import NamedNode, RdfFormat, parse
 
 from cqels.io.faults import triple_of
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted_url
 from cqels.model.terms import Term
-from cqels.plan.algebra import Project, Service, Values
+from cqels.plan.algebra import Plan, Project, Query, Service, Values, transform_plan, walk_plan
 from cqels.plan.scope import visible
 from cqels.plan.sparql import to_sparql
 from cqels.store.permissions import Permissions
@@ -26,6 +27,35 @@ def key_of(service: Service) -> str:
     """The same for the same question to the same endpoint, whoever asks."""
     question = to_sparql(Project(service.input, visible(service.input)))
     return sha256(f"{redacted_url(service.endpoint.value)} {service.silent} {question}".encode()).hexdigest()
+
+
+def without_secrets(query: Query) -> Query:
+    """A query whose endpoints have been asked: whoever knows their answers needs no passwords."""
+
+    def change(node: Plan) -> Plan:
+        if not isinstance(node, Service):
+            return node
+        return replace(node, endpoint=NamedNode(redacted_url(node.endpoint.value)))
+
+    secret = any(
+        isinstance(node, Service) and redacted_url(node.endpoint.value) != node.endpoint.value
+        for node in walk_plan(query.plan)
+    )
+    return replace(query, plan=transform_plan(query.plan, change)) if secret else query
+
+
+class AskedOnce(ServiceCache):
+    """Answers that are asked for once, whatever the user and password."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.answers: dict[str, Values] = {}
+
+    def table(self, service: Service) -> Values:
+        key = key_of(service)
+        if key not in self.answers:
+            self.answers[key] = super().table(service)
+        return self.answers[key]
 
 
 class KnownAnswers(ServiceCache):

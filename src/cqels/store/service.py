@@ -162,11 +162,6 @@ class ServiceCache:
             known = self._answers[service] = self._asked(service)
         return known.table
 
-    @property
-    def tables(self) -> dict[Service, Values]:
-        """All that is known."""
-        return {service: answer.table for service, answer in self._answers.items()}
-
     def due(self) -> tuple[Service, ...]:
         """The services whose answers are too old."""
         return tuple(each for each in self._answers if self._is_due(self._latest(each)))
