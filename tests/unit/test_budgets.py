@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from cqels import Engine, QueryStopped, StandingQuery
 from cqels.engine import budgets
 from cqels.engine.core import Core
+from cqels.engine.running import Running
 from cqels.io import Result
 from cqels.kernels.memory import LIMIT
 from cqels.model.errors import CqelsError
@@ -110,12 +110,11 @@ def test_what_is_counted_is_what_is_held(engine: Engine) -> None:
     )
     for part in range(4):
         engine.push(STREAM, lines(700, 700 * part))
-    guard = query.running.guard
-    assert guard is not None
-    before = engine.arena.held
+    before, heap = engine.arena.held, query.running.pipeline.heap
+    counted = engine.arena.held_in(heap)
+    assert engine.arena.words[heap + LIMIT] == 0, "it is for what is done for the query"
     query.drop()
-    assert before - engine.arena.held - 64 == guard.held > 0, "and the block of its heap"
-    assert engine.arena.words[LIMIT] == 0
+    assert before - engine.arena.held - 64 == counted > 0, "and the block of its heap"
 
 
 def test_static_data_counts(engine: Engine, tmp_path: Path) -> None:
@@ -371,26 +370,33 @@ def test_a_budget_that_is_large_enough_is_not_seen(scenario: Scenario) -> None:
     assert run(scenario, engine=Guarded, memory=1 << 25, every=True) == run(scenario)
 
 
-@contextmanager
-def uncounted(core: Core, guard: budgets.Guard) -> Iterator[None]:
+def generous() -> Callable[[Core, Running], int | None]:
     """A query has its whole budget for what comes after its registration: else most of small ones end there."""
-    with budgets.counting(core, guard):
-        yield
-    guard.held = 0
+    begun: dict[Running, int] = {}
+    plain = budgets._most
+
+    def most(core: Core, running: Running) -> int | None:
+        before = begun.setdefault(running, core.arena.held_in(running.pipeline.heap))
+        found = plain(core, running)
+        return None if found is None else found + before
+
+    return most
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(scenarios(replace(COMPANY, comings=False, snapshots=False), beside=2), st.integers(200, 6_000))
 def test_others_do_not_notice(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, memory: int) -> None:
     """All other queries send what they would send without it, and it what it would send at its first ticks."""
-    monkeypatch.setattr("cqels.engine.core.counting", uncounted)
     made: list[Guarded] = []
 
     def engine(*parts: Any) -> Guarded:
         made.append(Guarded(*parts, memory=memory))
         return made[0]
 
-    found, expected = run(scenario, engine=engine), run(scenario)
+    with monkeypatch.context() as patched:
+        patched.setattr(budgets, "_most", generous())
+        found = run(scenario, engine=engine)
+    expected = run(scenario)
     stopped = made[0].main.running.stopped
     if stopped is not None:
         expected[NAME] = [each for each in expected[NAME] if each.tick <= stopped.ticks]

@@ -450,6 +450,7 @@ def test_joins_keep_times_where_they_matter(order: str, bytes_of_a_row: int) -> 
     pair = "STREAM :obs [RANGE 100s] { ?s :temp ?t } STREAM :more [RANGE 100s] { ?s :temp ?u }"
     with cqels.Engine() as engine:
         query = engine.register(f"PREFIX : <{EX}> SELECT ?s ?t ?u WHERE {{ {pair} }} {order}")
+        engine.heartbeat(0)
         words = engine.arena.words
         for trace in query.running.pipeline.joins:
             for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
@@ -544,11 +545,37 @@ def test_dropped_queries_leave_nothing_behind() -> None:
         held = []
         for turn in range(12):
             query = engine.register(text)
-            engine.push(OBS, [reading(f"a{turn % 3}", number % 40) for number in range(200)], [turn] * 200)
+            engine.push(OBS, [reading(f"a{turn % 3}", number % 40) for number in range(200)], [turn * 20 * 10**9] * 200)
             query.drop()
-            held.append(engine._core.arena.held)
-        assert held[-1] < 4 * held[1]  # a few blocks are kept in vain
-        assert len(stays.take()) == 27
+            held.append((engine.arena.held, engine.arena.used, len(list(engine.arena.heaps()))))
+        assert held[3:] == held[3:4] * 9
+        assert len(stays.take()) == 207
+
+
+@pytest.mark.fuzz
+def test_queries_that_come_and_go_leave_memory_level() -> None:
+    """100,000 times: shared, fed and guarded ones, with functions, orders and static data."""
+    shapes = (
+        "SELECT ?s ?t WHERE { STREAM :obs [RANGE 10s] { ?s :temp ?t } FILTER(?t > %d) }",
+        "SELECT ?s (CONCAT(STR(?s), '%d') AS ?u) WHERE { STREAM :obs [RANGE 10s] { ?s :temp ?t } } ORDER BY ?t LIMIT 3",
+        "SELECT ?s ?v WHERE { STREAM :obs [ALL] { ?s :temp ?t } STREAM :more [RANGE %ds] { ?s :temp ?v } ?s :in ?r }",
+        "SELECT (AVG(?v) AS ?a) WHERE { STREAM :obs [ALL] { ?s :temp ?t } STREAM :more [RANGE %ds] { ?s :temp ?v } }",
+    )
+    with cqels.Engine() as engine:
+        engine.update(f"INSERT DATA {{ <{EX}a> <{EX}in> <{EX}r> }}")
+        levels = []
+        for turn in range(100_000 // 8):
+            queries = [
+                engine.register(f"PREFIX : <{EX}> " + text % (number + turn % 5), memory="1MB" if number == 1 else None)
+                for text in shapes
+                for number in range(2)
+            ]
+            engine.push(OBS, reading("a", 31 + turn % 9), time=2 * turn)
+            engine.push(EX + "more", reading("a", 32), time=2 * turn + 1)
+            for query in queries:
+                query.drop()
+            levels.append((engine.arena.held, engine.arena.used, len(list(engine.arena.heaps()))))
+        assert levels[-1] == levels[len(levels) // 10]
 
 
 def test_a_plan_with_what_was_done() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cqels.kernels import finder, rows, table
-from cqels.kernels.memory import Arena, give, load, store
+from cqels.kernels.memory import LIMIT, REACHED, SHARED, Arena, give, load, store, take_shared
 
 KEYS = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 
@@ -41,6 +42,58 @@ def test_what_is_held_is_counted() -> None:
     give(memory.base, other, 3)
     assert memory.held == 0
     assert memory.take(8) % 8 == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5000), st.booleans()), max_size=80))
+@settings(max_examples=60, deadline=None)
+def test_a_heap_goes_as_a_whole(steps: list[tuple[int, int, bool]]) -> None:
+    """Blocks of several heaps never overlap; what a heap that goes had is there for others, and is counted so."""
+    memory = arena()
+    heaps = {0: SHARED}
+    blocks: dict[int, list[tuple[int, int]]] = {0: []}
+    for number, size, giving in steps:
+        if giving and size % 7 == 0 and number in heaps and number:
+            memory.dissolve(heaps.pop(number))
+            del blocks[number]
+            continue
+        if number not in heaps:
+            heaps[number], blocks[number] = memory.make_heap(), []
+        with memory.heap(heaps[number]):
+            if giving and blocks[number]:
+                give(memory.base, *blocks[number].pop())
+            else:
+                place = memory.take(size)
+                assert not memory.array(place, size).any()
+                memory.array(place, size)[:] = 7
+                blocks[number].append((place, size))
+        taken = sorted((place, place + size) for each in blocks.values() for place, size in each)
+        assert all(end <= start for (_, end), (start, _) in pairwise(taken))
+        whole = {each: sum(1 << max(size - 1, 1).bit_length() for _, size in blocks[each]) for each in blocks}
+        assert all(memory.held_in(heaps[each]) == whole[each] for each in whole if each)
+        assert memory.held == sum(whole.values()) + 64 * (len(heaps) - 1)
+        assert sorted(memory.heaps()) == sorted(heaps.values())
+    for number in [each for each in heaps if each]:
+        memory.dissolve(heaps[number])
+    used, held = memory.used, memory.held
+    again = memory.make_heap()
+    with memory.heap(again):
+        memory.take(2)
+    memory.dissolve(again)
+    assert memory.held == held
+    assert memory.used <= used + 64 + 32 + 8, "what is free is taken before what is new"
+
+
+def test_a_heap_has_a_limit_of_its_own() -> None:
+    memory = arena()
+    heap = memory.make_heap()
+    memory.words[heap + LIMIT] = 100
+    with memory.heap(heap):
+        memory.take(64)
+        assert take_shared(memory.base, 1000) != 0, "what belongs to all does not count"
+        with pytest.raises(MemoryError):
+            memory.take(64)
+    assert memory.words[heap + LIMIT] == REACHED
+    assert memory.take(64) != 0
 
 
 def resident() -> int:

@@ -17,6 +17,8 @@ def recomputed(text: str) -> list[tuple[str, str]]:
     engine.update("CREATE GRAPH <http://ex.org/g>")
     select = "SELECT * WHERE " if text.startswith("{") else ""
     running = engine.register(prepare(PREFIX + select + text)).running
+    engine.heartbeat(0)  # nobody comes to share it with: it is compiled
+    assert bool(running.pipeline.reasons) == running.is_recomputed
     return [(type(plan).__name__, reason) for plan, reason in running.pipeline.reasons]
 
 

@@ -14,7 +14,7 @@ from cqels.engine.batch import Words
 from cqels.flow.stages import JoinTrace, Pipeline, Trace
 from cqels.kernels.conditions import read_conditions
 from cqels.kernels.join import CONDITIONS, read_orders
-from cqels.kernels.memory import Arena
+from cqels.kernels.memory import SHARED, Arena
 from cqels.kernels.rows import COUNT, DATA, TOTAL
 from cqels.kernels.star import PATTERNS, ROWS_ENTERED, ROWS_LEFT
 from cqels.kernels.window import ENTERED, LEFT, STAR
@@ -56,7 +56,7 @@ class _Analysis:
         self._places = {id(trace): place for place, trace in enumerate(pipeline.traces)}
         self._tables = {id(table.plan): table for table in pipeline.tables}
         self._reasons = {id(part.plan): part.reason for part in pipeline.recomputed.values()}
-        self._starts, self._sizes = arena.blocks()
+        self._starts, self._sizes = arena.blocks(pipeline.heap)
 
     def notes(self, plan: Plan) -> Iterator[tuple[str, str]]:
         reason = self._reasons.get(id(plan))
@@ -151,7 +151,7 @@ class _Analysis:
         queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
         queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
         shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
-        shared += [self._pipeline.place, *self._pipeline.programs, *self._arena.words[:16].tolist()]
+        shared += [self._pipeline.place, *self._pipeline.programs, *self._arena.words[:SHARED].tolist()]
         self._reach(np.array(list(dict.fromkeys(shared)), np.int64), reached)
         reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
         return reached

@@ -31,7 +31,6 @@ SLICE = 128
 """Elements after which a pipeline with a budget is looked at."""
 STRETCH = SECOND // 2
 """Work of a query after which its time is judged."""
-_UNLIMITED = 1 << 60
 
 
 def now() -> int:
@@ -68,10 +67,6 @@ class Guard:
     """What a query has taken of its budget."""
 
     budget: Budget
-    heap: int
-    """Where its memory is taken."""
-    held: int = 0
-    """Words of the arena."""
     spent: int = 0
     """Nanoseconds since its time was judged."""
     elements: int = 0
@@ -82,7 +77,7 @@ class Guard:
     def state(self) -> dict[str, int | None]:
         """What is remembered, as plain values."""
         limits = {"memory": self.budget.memory, "time": self.budget.time}
-        return {**limits, "heap": self.heap, "held": self.held, "spent": self.spent, "elements": self.elements}
+        return {**limits, "spent": self.spent, "elements": self.elements}
 
     def judged(self, spent: int, elements: int) -> str | None:
         """Count work. What is wrong with the time that it takes, if a stretch is over; then another one begins."""
@@ -115,7 +110,7 @@ def restored(guard: Guard | None, state: dict[str, Any] | None) -> Guard | None:
     """A guard as it was when its state was written; what this process knows of it stays."""
     if state is None:
         return None
-    taken = {each: state[each] for each in ("heap", "held", "spent", "elements")}
+    taken = {each: state[each] for each in ("spent", "elements")}
     return Guard(Budget(state["memory"], state["time"]), **taken, warm=guard is not None and guard.warm)
 
 
@@ -123,46 +118,47 @@ def restored(guard: Guard | None, state: dict[str, Any] | None) -> Guard | None:
 
 
 @contextmanager
-def counting(core: Core, guard: Guard, most: int = _UNLIMITED) -> Iterator[None]:
-    """Take what is taken meanwhile in the query's heap, and count it; there are so many words at most."""
-    words, arena = core.arena.words, core.arena
-    words[LIMIT] = arena.held + most - guard.held
-    try:
-        with arena.heap(guard.heap):
-            yield
-    except MemoryError:
-        if words[LIMIT] != REACHED:
-            raise
-    finally:
-        limit, words[LIMIT] = int(words[LIMIT]), 0
-    guard.held = most - (limit - arena.held)
-    if limit == REACHED or guard.held > most:
-        raise _Exceeded
-
-
-@contextmanager
 def within(core: Core, running: Running) -> Iterator[None]:
-    """What is done for a query here counts, and is its last if there is not enough memory in its budget for that."""
+    """Take memory in the query's heap; with a budget this is the query's last if there is not enough in it."""
     if running.guard is None:
-        yield
+        with core.arena.heap(running.pipeline.heap):
+            yield
         return
     try:
-        with counting(core, running.guard, _most(core, running)):
+        with _limited(core, running):
             yield
     except _Exceeded:
         stop(core, running, _too_large(running.guard), core.elements, core.last)
 
 
-def _most(core: Core, running: Running) -> int:
-    """The words that a query may hold.
+@contextmanager
+def _limited(core: Core, running: Running) -> Iterator[None]:
+    """Take memory in the query's heap, as much as its budget lets it hold."""
+    words, arena, heap = core.arena.words, core.arena, running.pipeline.heap
+    most = _most(core, running)
+    words[heap + LIMIT] = most or 0
+    try:
+        with arena.heap(heap):
+            yield
+    except MemoryError:
+        if words[heap + LIMIT] != REACHED:
+            raise
+    finally:
+        limit, words[heap + LIMIT] = int(words[heap + LIMIT]), 0
+    if limit == REACHED or (most is not None and arena.held_in(heap) > most):
+        raise _Exceeded
+
+
+def _most(core: Core, running: Running) -> int | None:
+    """The words that a query may hold, None if there is no limit.
 
     What is repeated is not judged: a query has ends where it had then, and no more memory than it can have had.
     """
     assert running.guard is not None
     memory = running.guard.budget.memory
     if memory is None or not (core.judging or running.name in core.stops):
-        return _UNLIMITED
-    return memory // 8 if core.judging else memory // 4
+        return None
+    return max(memory // 8 if core.judging else memory // 4, REACHED + 1)
 
 
 # ---------------------------------------------------------------- running
@@ -170,12 +166,13 @@ def _most(core: Core, running: Running) -> int:
 
 def run_guarded(core: Core, running: Running, block: int) -> None:
     """Run a pipeline over a block, as long as its budget lasts."""
-    guard, words, pipeline = running.guard, core.arena.words, running.pipeline.place
+    guard = running.guard
     if guard is None or running.stopped is not None:
         return
+    words, pipeline = core.arena.words, running.pipeline.place
     words[pipeline + machine.NEXT] = 0
     try:
-        with counting(core, guard, _most(core, running)):
+        with _limited(core, running):
             reason = _sliced(core, running, guard, block)
     except _Exceeded:
         reason = _too_large(guard)
@@ -229,6 +226,16 @@ def stop(core: Core, running: Running, why: str, number: int, time: int | None) 
     running.stopped = end
     if core.judging:
         core.ended.append(running)
+
+
+def stop_uncompiled(core: Core, running: Running, error: Exception) -> None:
+    """End queries that could not be compiled; their registration has told all that can be known without trying."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    core.let_go(running)
+    for each in core.separated(running):
+        each.stopped = Stop(f"query {each.name} was stopped: it cannot run: {reason}", 0)
+        if core.judging:
+            core.ended.append(each)
 
 
 @contextmanager

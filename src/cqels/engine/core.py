@@ -14,9 +14,8 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
-from cqels.engine.budgets import Budget, Guard, Stop, counting, run_guarded, within
+from cqels.engine.budgets import Budget, Guard, Stop, run_guarded, stop_uncompiled, within
 from cqels.engine.feeding import Feeding, Fit
-from cqels.engine.garbage import give_back
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.running import Running
 from cqels.engine.sharing import Share
@@ -26,12 +25,11 @@ from cqels.flow.calls import Calls
 from cqels.flow.compile import Compiler
 from cqels.flow.obstacles import times_matter
 from cqels.flow.ordering import orders_matter
-from cqels.flow.places import places_of
 from cqels.flow.times import tell_times
 from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
-from cqels.kernels.memory import FIRST, HEAP, HEAP_WORDS, ROOTS, Arena, give
+from cqels.kernels.memory import FIRST, HEAP, ROOTS, SHARED, Arena, give
 from cqels.kernels.rows import COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
@@ -87,6 +85,10 @@ class Core:
         self.feeding = Feeding(proxy(self))  # which does not keep it: a store is let go with its engine
         self._open: dict[str, Running | Share] = {}
         """What a query that is registered now may share a pipeline with, by what they have in common."""
+        self._waiting: list[Running] = []
+        """Queries that were registered since something happened, and may share with others that will be."""
+        self._uncompiled: deque[tuple[list[Running], Callable[[], None]]] = deque()
+        """What there is to compile before anything else happens, and the queries that it is for."""
         self.judging = True
         """Queries that take more than their budgets are stopped; False while what was done before is done again."""
         self.stops: dict[str, Stop] = {}
@@ -130,33 +132,23 @@ class Core:
         """Add a query. It sees the elements that come from now on. One with a budget has a pipeline of its own."""
         output = name if query.form == "construct" and ":" in name else None
         self._check_streams(query, output)
+        for node in walk_plan(query.plan):
+            if isinstance(node, algebra.Service):
+                self.store.services.table(node)  # what is not there is said now, and not when something happens
         for each in self.makers.values():
             each.make()  # what has been made so far is not for this query
-        running = self._shared(query, name) if self.share and output is None and budget is None else None
-        if running is None:
-            running = self._alone(query, name, budget)
         if self.share and output is None and budget is None:
-            self.feeding.waiting.append(running)
+            running = self._shared(query, name) or self.planned(query, name, dict(self.streams))
+            self._waiting.append(running)
+        else:
+            running = self.planned(query, name, dict(self.streams))
+            running.guard = None if budget is None else Guard(budget)
+            self.compile(running)
+            self.begin(running)
         if output is not None:
             running.output = self.add_stream(output)
             self.makers[output] = running
         self.running.append(running)
-        return running
-
-    def _alone(self, query: Query, name: str, budget: Budget | None = None) -> Running:
-        """A query with a pipeline of its own."""
-        if budget is None:
-            running = self.compiled(query, name, dict(self.streams))
-        else:
-            guard = Guard(budget, self.arena.take(HEAP_WORDS))
-            try:
-                with counting(self, guard):
-                    running = self.compiled(query, name, dict(self.streams))
-            except BaseException:
-                self.arena.dissolve(guard.heap)
-                raise
-            running.guard = guard
-        self.begin(running)
         return running
 
     def _refresh(self, running: Running) -> bool:
@@ -172,43 +164,63 @@ class Core:
             self.arena.words[running.pipeline.place + machine.LAST] = self.last
         self._refresh(running)
 
-    def compiled(self, query: Query, name: str, streams: dict[str, int], fit: Fit | None = None) -> Running:
-        """A query in the arena, as one that was registered when there were these streams; `fit` among others."""
+    def planned(self, query: Query, name: str, streams: dict[str, int]) -> Running:
+        """A query that can be compiled, as one that was registered when there were these streams."""
         published = query.policy == "cqels-1"
         if published:
             query = replace(query, plan=transform_plan(query.plan, without_slide))
-        plan = rewrite(query).plan if fit is None else fit.plan
-        whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
-        fresh = times_matter(plan) or orders_matter(plan, whole=whole) if fit is None else fit.fresh
-        closing = machine.CLOSING if query.policy == "window-close" else 0
-        always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
-        apart = machine.EXPIRY_APART if published else 0
-        self.calls.asked = []
-        compiler = Compiler(self.arena, self.calls, streams, fresh, bool(always), name)
-        every = 0
-        if fit is not None:
-            compiler.logs, compiler.slides, every = fit.logs, list(fit.slides), machine.EVERY_ELEMENT
-        flags = closing | always | apart | every
-        pipeline = compiler.pipeline(query, plan, whole=whole, flags=flags, logged=fit is not None and fit.logged)
-        for kind in sorted(compiler.steps):
-            self._steps.need(kind)
+        plan = rewrite(query).plan
         return Running(
             query,
             name,
-            pipeline,
-            (PublishedAnswers if published else Answers)(query, name, pipeline.columns),
+            (PublishedAnswers if published else Answers)(query, name, ()),
             self.terms,
             plan,
+            streams,
             frozenset(number for iri, number in streams.items() if _reads(query, iri)),
             graphs_of(query.plan, default_graphs=query.default_graphs, named_graphs=query.named_graphs),
-            self.calls.asked,
+            times_matter(plan) or orders_matter(plan, whole=_is_whole(query)),
         )
 
-    def recompile(self, running: Running, streams: dict[str, int]) -> None:
-        """Give a query a new pipeline of its own."""
-        again = self.compiled(running.query, running.name, streams)
-        running.pipeline, running.plan, running.functions = again.pipeline, again.plan, again.functions
-        running.answers.columns, running.member, running.uses = again.pipeline.columns, None, ()
+    def compile(self, running: Running, fit: Fit | None = None) -> None:
+        """Give a query a pipeline in a heap of its own; `fit` among others."""
+        query = running.query
+        if fit is not None:
+            running.plan, running.fresh = fit.plan, fit.fresh
+        closing = machine.CLOSING if query.policy == "window-close" else 0
+        always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
+        apart = machine.EXPIRY_APART if query.policy == "cqels-1" else 0
+        self.calls.asked = []
+        compiler = Compiler(self.arena, self.calls, running.known, running.fresh, bool(always), running.name)
+        every = 0
+        if fit is not None:
+            compiler.logs, compiler.slides, every = fit.logs, list(fit.slides), machine.EVERY_ELEMENT
+        flags, logged = closing | always | apart | every, fit is not None and fit.logged
+        heap = self.arena.make_heap()
+        try:
+            with self.arena.heap(heap):
+                pipeline = compiler.pipeline(query, running.plan, whole=_is_whole(query), flags=flags, logged=logged)
+        except BaseException:
+            self.calls.release(self.calls.asked)
+            self.arena.dissolve(heap)
+            raise
+        pipeline.heap = heap
+        for kind in sorted(compiler.steps):
+            self._steps.need(kind)
+        running.pipeline, running.functions = pipeline, self.calls.asked
+        running.answers.columns = pipeline.columns
+
+    def recompile(self, running: Running, streams: dict[str, int], *, compile: bool = True) -> None:
+        """Give a query a new plan and a pipeline of its own, or none if it is not to run."""
+        self._replan(running, streams)
+        if compile:
+            self.compile(running)
+
+    def _replan(self, running: Running, streams: dict[str, int]) -> None:
+        """Let a query have a plan of its own, for these streams."""
+        again = self.planned(running.query, running.name, streams)
+        running.plan, running.known, running.fresh = again.plan, again.known, again.fresh
+        running.member, running.uses, running.compiled = None, (), None
 
     def drop(self, running: Running) -> None:
         """Forget a query, and give its memory back."""
@@ -217,57 +229,43 @@ class Core:
         if running.output is not None:
             del self.makers[running.name]
             self.gone[running.name] = self.streams.pop(running.name)
-        self.feeding.waiting = [each for each in self.feeding.waiting if each is not running]
+        self._waiting = [each for each in self._waiting if each is not running]
         share = running.member
         if share is not None:
             share.leave(running)
             if share.classes:
                 return
             self.shares.remove(share)
-        self.feeding.let_go()
-        self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
-        if running.guard is None:
-            self._give_back()
+            if share.made is not None:
+                self.let_go(share.running)
         else:
             self.let_go(running)
-
-    def _give_back(self) -> None:
-        """Give the memory and the functions back that no pipeline uses."""
-        self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
-        give_back(self.arena, self.dictionary, self._roots())
+        self.feeding.let_go()
+        self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
 
     def let_go(self, running: Running) -> None:
-        """Give the memory and the functions of a query back that has a heap."""
-        if running.guard is not None and running.stopped is None:
-            running.functions = []
-            self.calls.keep({number for each in self.pipelines for number, _ in each.functions})
-            self.arena.dissolve(running.guard.heap)
-
-    def _roots(self) -> list[int]:
-        """The places that all memory in use is reached from."""
-        fixed = [int(word) for word in self.arena.words[ROOTS:HEAP]]
-        pipelines = [place for each in self.pipelines for place in places_of(each.pipeline)]
-        heaps = [each.guard.heap for each in self.pipelines if each.guard is not None]
-        return [*fixed, self.block[0], *heaps, *pipelines]
+        """Give the memory and the functions of a pipeline back."""
+        if running.compiled is not None and running.stopped is None:
+            self.calls.release(running.functions)
+            self.arena.dissolve(running.compiled.heap)
+            running.functions, running.compiled = [], None
 
     # ------------------------------------------------------------ queries that share a pipeline
 
     @property
     def pipelines(self) -> list[Running]:
         """What there is to run: what others need comes before them."""
-        return [*self.feeding.feeders.values(), *self.units]
+        return [*self.feeding.feeders.values(), *(each for each in self.units if each.compiled is not None)]
 
     @property
     def units(self) -> list[Running]:
-        """What there is to run and sends something."""
+        """What has a pipeline, or will have one, and sends something."""
         made = (each.made.running for each in self.shares if each.made is not None)
-        return [*(each for each in self.running if each.member is None and each.stopped is None), *made]
+        own = (each for each in self.running if each.member is None)
+        return [each for each in (*own, *made) if each.stopped is None]
 
     def _shared(self, query: Query, name: str) -> Running | None:
-        """A query that will have a pipeline with others, or that others may have one with later; None for neither.
-
-        It has a pipeline of its own as long as it is the only one, by which it is known that it can have one.
-        """
+        """A query that will have a pipeline with others, or that others may have one with later; None for neither."""
         constants = constants_of(query)
         made = {NamedNode(each) for each in self.makers}
         if constants is None or any(source.stream in made for source in sources_of(query)):
@@ -275,8 +273,8 @@ class Core:
         key = repr(replace(general(query, range(len(constants))).query, name=None))
         there = self._open.get(key)
         if there is None:
-            running = self._alone(query, name)
-            if not running.pipeline.recomputed:
+            running = self.planned(query, name, dict(self.streams))
+            if not running.is_recomputed:
                 self._open[key] = running
             return running
         if isinstance(there, Running):
@@ -286,7 +284,7 @@ class Core:
         return running
 
     def _opened(self, running: Running) -> Share:
-        """Let others have a part in what a query has had alone."""
+        """Let others have a part in what a query would have alone."""
         constants = constants_of(running.query)
         assert constants is not None
         share = Share(self)
@@ -295,30 +293,60 @@ class Core:
         return share
 
     def settle(self) -> None:
-        """Something happens: who is registered later sees less, and shares nothing with those who are there now."""
-        waiting = [each for each in self._open.values() if isinstance(each, Share)]
-        self.close_shares()
-        for share in waiting:
-            self._settle(share)
-        if self.feeding.settle() or waiting:
-            self._give_back()
+        """Something happens: compile what was registered since.
 
-    def _settle(self, share: Share) -> None:
-        """Let queries have the pipeline that they share; each its own if only one is left, or it had to be computed."""
+        Who is registered later sees less, and shares nothing with those who are there now.  What fails is stopped, and
+        the others go on; what is interrupted goes on the next time.
+        """
+        if self._waiting:
+            tasks = self.feeding.settle(self._settled())
+            self.close_shares()
+            self._uncompiled.extend(tasks)
+        while self._uncompiled:
+            queries, compile = self._uncompiled[0]
+            try:
+                compile()
+            except Exception as error:
+                for running in queries:
+                    stop_uncompiled(self, running, error)
+            self._uncompiled.popleft()
+
+    def _settled(self) -> list[Running]:
+        """What is to have a pipeline of all that waits: a query, or several that share one."""
+        for share in [each for each in self._open.values() if isinstance(each, Share)]:
+            members = [*share.members]
+            if len(members) > 1:
+                share.plan()
+            if len(members) < 2 or share.running.is_recomputed:
+                self.shares = [each for each in self.shares if each is not share]
+                for running in members:
+                    self._replan(running, running.known)
+        return [*dict.fromkeys(each if each.member is None else each.member.running for each in self._waiting)]
+
+    def separated(self, unit: Running) -> list[Running]:
+        """The queries that were to share a pipeline, which have none now."""
+        share = unit.share
+        if share is None:
+            return [unit]
+        self.shares = [each for each in self.shares if each is not share]
         members = [*share.members]
-        if len(members) > 1:
-            share.make()
-            if not share.running.pipeline.recomputed:
-                self.begin(share.running)
-                return
-        self.shares.remove(share)
-        for running in members:
-            self.recompile(running, dict(self.streams))
-            self.begin(running)
+        for member in members:
+            member.member, member.compiled = None, None
+        return members
+
+    def make(self, unit: Running, fit: Fit | None = None) -> None:
+        """Compile what waits, and let it begin."""
+        self.compile(unit, fit)
+        if unit.share is not None:
+            unit.share.fit()
+            unit.share.tell()
+        self.begin(unit)
 
     def close_shares(self) -> None:
-        """Let nobody have a part in what is there."""
+        """Let nobody have a part in what is there, and nothing wait to be compiled."""
         self._open.clear()
+        self._waiting.clear()
+        self._uncompiled.clear()
 
     # ------------------------------------------------------------ queries that read others
 
@@ -546,11 +574,16 @@ class Core:
         return place
 
     def _run(self, running: Running, block: int) -> None:
-        if running.guard is None:
-            self.arena.words[running.pipeline.place + machine.NEXT] = 0
-            self.work(running, block)
-        else:
+        if running.guard is not None:
             run_guarded(self, running, block)
+            return
+        words, pipeline = self.arena.words, running.pipeline
+        words[pipeline.place + machine.NEXT] = 0
+        try:
+            words[HEAP] = pipeline.heap
+            self.work(running, block)
+        finally:
+            words[HEAP] = SHARED
 
     def work(self, running: Running, block: int, most: int | None = None) -> None:
         """Go on with a block; of what that sends, only the results of so many ticks count."""
@@ -641,6 +674,11 @@ def sources_of(query: Query) -> list[Source]:
 
 def _reads(query: Query, iri: str) -> bool:
     return any(not isinstance(source.stream, NamedNode) or source.stream.value == iri for source in sources_of(query))
+
+
+def _is_whole(query: Query) -> bool:
+    """It sends all solutions, not their changes."""
+    return query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
 
 
 def _different(streams: Words) -> frozenset[int]:

@@ -8,8 +8,9 @@ each tick (`kernels.feed`); the others go through the same block and find it the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyoxigraph import NamedNode
@@ -53,75 +54,72 @@ class Feeding:
     core: Core
     feeders: dict[int, Running] = field(default_factory=dict)
     """By the numbers of their parts; a part comes after those that it is made of."""
-    waiting: list[Running] = field(default_factory=list)
-    """Queries that were registered since something happened."""
     next: int = 0
     """The number of the next part."""
 
-    def settle(self) -> bool:
-        """Let those that wait have joins in common: is there any?"""
-        waiting, self.waiting = self.waiting, []
+    def settle(self, units: Iterable[Running]) -> list[tuple[list[Running], Callable[[], None]]]:
+        """What is to be compiled so that these have joins in common where they can, and the queries that it is for."""
         made = {NamedNode(each) for each in self.core.makers}
         kinds: dict[_Kind, dict[Running, list[Site]]] = {}
-        for unit in dict.fromkeys(each if each.member is None else each.member.running for each in waiting):
+        rest: dict[Running, None] = {}
+        for unit in units:
+            rest[unit] = None
             if _is_eligible(unit, made):
-                sites = sites_of(unit.plan, fresh=unit.pipeline.fresh)
+                sites = sites_of(unit.plan, fresh=unit.fresh)
                 if sites:
                     kind = unit.streams, _slides(unit.plan), unit.query.policy
                     kinds.setdefault(kind, {})[unit] = sites
-        before = self.next
-        for units in kinds.values():
-            found = reused([*units.values()], self.next)
-            fed = {unit: tuple(own) for unit, own in zip(units, found, strict=True) if own}
+        tasks: list[tuple[list[Running], Callable[[], None]]] = []
+        for alike in kinds.values():
+            found = reused([*alike.values()], self.next)
+            fed = {unit: tuple(own) for unit, own in zip(alike, found, strict=True) if own}
             for unit, own in fed.items():
                 unit.uses = own
-            plans, streams = {unit: unit.plan for unit in fed}, dict(self.core.streams)
+                del rest[unit]
+            plans = {unit: unit.plan for unit in fed}
             for part in sorted({each.part for own in fed.values() for each in own}):
-                self._feed(part, plans, streams)
+                tasks.append((_users(part, plans), partial(self._feed, part, plans, dict(self.core.streams))))
                 self.next = part + 1
-            for unit, plan in plans.items():
-                self._fit(unit, plan, streams)
-                self.core.begin(unit)
-                if unit.share is not None:
-                    unit.share.tell()
-        return self.next > before
+            tasks += [([unit], partial(self._make, unit, plan)) for unit, plan in plans.items()]
+        return [*tasks, *(([unit], partial(self.core.make, unit)) for unit in rest)]
 
     def restore(self, parts: list[tuple[int, dict[str, int]]]) -> None:
         """Have pipelines for these parts, made when there were these streams, and for all that use them."""
         self.feeders.clear()
-        self.waiting.clear()
         plans = {each: rewrite(each.query).plan for each in self.core.units if each.uses}
         for part, streams in parts:
             self._feed(part, plans, streams)
         for unit, plan in plans.items():
-            self._fit(unit, plan, {iri: number for number, iri in enumerate(unit.pipeline.streams)})
+            self.core.compile(unit, self._fit(unit, plan))
+            if unit.share is not None:
+                unit.share.fit()
 
-    def _fit(self, unit: Running, plan: Plan, streams: dict[str, int]) -> None:
-        """Let a query be fed, whose plan this is without any parts."""
-        fit = Fit(with_parts(plan, unit.uses), unit.pipeline.fresh, self._logs(), _slides(plan))
-        again = self.core.compiled(unit.query, unit.name, streams, fit)
-        unit.pipeline, unit.plan, unit.functions = again.pipeline, again.plan, again.functions
-        if unit.share is not None:
-            unit.share.fit()
+    def _make(self, unit: Running, plan: Plan) -> None:
+        self.core.make(unit, self._fit(unit, plan))
+
+    def _fit(self, unit: Running, plan: Plan) -> Fit:
+        """How a query is fed, whose plan this is without any parts."""
+        return Fit(with_parts(plan, unit.uses), unit.fresh, self._logs(), _slides(plan))
 
     def _feed(self, part: int, plans: Mapping[Running, Plan], streams: dict[str, int]) -> None:
         """Have a pipeline for a part that occurs in some of these plans."""
-        users = [each for each in plans if any(one.part == part for one in each.uses)]
+        users = _users(part, plans)
         unit, plan = users[0], plans[users[0]]
         one = next(each for each in unit.uses if each.part == part)
-        site = sites_of(plan, fresh=unit.pipeline.fresh)[one.site]
+        site = sites_of(plan, fresh=unit.fresh)[one.site]
         columns = columns_of(site, one.patterns)
         own = Project(part_of(plan, unit.uses, part), columns)
         query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
-        fit = Fit(own, site.fresh, self._logs(), _slides(plan), logged=True)
-        made = self.feeders[part] = self.core.compiled(query, "", streams, fit)
+        made = self.core.planned(query, "", streams)
         made.streams, made.graphs = unit.streams, frozenset().union(*(each.graphs for each in users))
-        self.core.begin(made)
+        self.core.make(made, Fit(own, site.fresh, self._logs(), _slides(plan), logged=True))
+        self.feeders[part] = made
 
     def let_go(self) -> None:
         """Forget the pipelines that feed nobody any more."""
         used = {each.part for unit in self.core.units for each in unit.uses}
-        self.feeders = {part: each for part, each in self.feeders.items() if part in used}
+        for part in [each for each in self.feeders if each not in used]:
+            self.core.let_go(self.feeders.pop(part))
 
     def _logs(self) -> dict[int, int]:
         return {part: self._log(each) for part, each in self.feeders.items()}
@@ -140,6 +138,8 @@ class Feeding:
         words = self.core.arena.words
         ticks: dict[int, int] = {}
         for each in pipelines:  # who feeds comes before who is fed
+            if each.compiled is None:
+                continue
             count = int(words[each.pipeline.place + machine.TICKS])
             if not each.pipeline.sends:
                 ticks[self._log(each)] = count
@@ -151,7 +151,7 @@ class Feeding:
         words = self.core.arena.words
         readers: dict[int, list[int]] = {}
         for each in pipelines:
-            for feed in each.pipeline.feeds:
+            for feed in [] if each.compiled is None else each.compiled.feeds:
                 log = int(words[feed + LOG])
                 if words[log + COUNT]:
                     readers.setdefault(log, []).append(feed)
@@ -175,11 +175,16 @@ class Feeding:
         return f"joins of streams shared with {named(others)}" if others else ""
 
 
+def _users(part: int, units: Iterable[Running]) -> list[Running]:
+    """Those that a part is computed for."""
+    return [each for each in units if any(one.part == part for one in each.uses)]
+
+
 def _is_eligible(unit: Running, made: set[NamedNode]) -> bool:
     """Others may have its joins of streams: it sends changes, and nothing of it is computed anew by Python."""
-    query, pipeline = unit.query, unit.pipeline
+    query = unit.query
     whole = query.emit == "rstream" or (query.emit == "snapshot" and query.form != "ask")
-    if whole or query.policy == "cqels-1" or pipeline.recomputed or unit.guard is not None or unit.stopped is not None:
+    if whole or query.policy == "cqels-1" or unit.is_recomputed or unit.guard is not None or unit.stopped is not None:
         return False
     size = 0
     for node in walk_plan(unit.plan):

@@ -53,11 +53,10 @@ class Rest:
         self._columns = next(node.columns for node in walk_plan(query.plan) if isinstance(node, Reused))
         self._log = int(make_queue(self._core.arena.base, len(self._columns) + 1))
         fresh = times_matter(query.plan) or orders_matter(query.plan, whole=query.emit == "snapshot")
-        fit = Fit(query.plan, fresh, {0: self._log}, ())
-        self._running = self._core.compiled(query, query.name or "", dict(self._core.streams), fit)
+        self._running = self._core.planned(query, query.name or "", dict(self._core.streams))
         self._running.streams = frozenset({stream})
         self._core.running.append(self._running)
-        self._core.begin(self._running)
+        self._core.make(self._running, Fit(query.plan, fresh, {0: self._log}, ()))
 
     def apply(self, changes: pyarrow.Table) -> pyarrow.RecordBatch:
         """What is sent when solutions have changed so, as `engine.columns.terms_of` tells it.

@@ -1,4 +1,4 @@
-"""A query that runs: its pipeline, what it has a part in, and what it has sent."""
+"""A query that runs: its plan, its pipeline once that is compiled, what it has a part in, and what it has sent."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Function
+from cqels.flow.obstacles import computed_anew
 from cqels.flow.places import names_of, places_of, shape_of
 from cqels.flow.stages import Pipeline
 from cqels.io import Result
@@ -34,15 +35,20 @@ class Running:
 
     query: Query
     name: str
-    pipeline: Pipeline
     answers: Answers
     terms: Terms
     plan: Plan
-    """As it was compiled."""
+    """As it is compiled."""
+    known: dict[str, int]
+    """The streams that there were when it was registered, with their numbers."""
     streams: frozenset[int]
     """The numbers of the streams that it reads."""
     graphs: frozenset[GraphName | AnyGraph]
-    functions: list[tuple[int, Function]]
+    fresh: bool
+    """It matters when the elements came that a solution used."""
+    compiled: Pipeline | None = None
+    """Its pipeline; queries that may share one have none before something happens."""
+    functions: list[tuple[int, Function]] = field(default_factory=list)
     """The functions that its programs call, by their numbers."""
     output: int | None = None
     """The number of the stream that it makes."""
@@ -70,6 +76,21 @@ class Running:
         return fingerprint(self.query)
 
     @property
+    def pipeline(self) -> Pipeline:
+        """Its pipeline, which is compiled."""
+        assert self.compiled is not None, f"query {self.name} is not compiled"
+        return self.compiled
+
+    @pipeline.setter
+    def pipeline(self, pipeline: Pipeline) -> None:
+        self.compiled = pipeline
+
+    @cached_property
+    def is_recomputed(self) -> bool:
+        """Some part of it has no incremental operators."""
+        return bool(computed_anew(self.plan))
+
+    @property
     def places(self) -> dict[str, int]:
         """All numbers that Python knows of its pipeline, by their names."""
         return dict(zip(self._named()[1], places_of(self.pipeline), strict=True))
@@ -87,8 +108,8 @@ class Running:
 
     def alike(self, query: Query, name: str) -> Running:
         """Another query that reads what this one reads, and is to have part in a pipeline."""
-        answers = Answers(query, name, self.answers.columns)
-        return Running(query, name, self.pipeline, answers, self.terms, self.plan, self.streams, self.graphs, [])
+        answers = Answers(query, name, ())
+        return Running(query, name, answers, self.terms, self.plan, self.known, self.streams, self.graphs, self.fresh)
 
     @property
     def has_sent(self) -> bool:

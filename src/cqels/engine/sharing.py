@@ -107,7 +107,8 @@ class Share:
             del self.classes[constants], self._by_word[self._word(one.number)]
             self._groups[one.group] -= 1
             if self.made is not None and not (self.general.comparisons and self._groups[one.group]):
-                self._tell([one], -1)
+                with self.core.arena.heap(self.running.pipeline.heap):
+                    self._tell([one], -1)
 
     # ------------------------------------------------------------ the pipeline
 
@@ -136,23 +137,29 @@ class Share:
         assert self.made is not None
         return self.made.loosest
 
-    def make(self) -> None:
-        """Have the pipeline that those who are here need."""
-        self.compile(self._varying(), self._widest(), self._loosest(), dict(self.core.streams))
-        self.tell()
+    def plan(self) -> None:
+        """Have the query for those who are here, which can be compiled."""
+        self._plan(self._varying(), self._widest(), self._loosest(), dict(self.core.streams))
 
     def tell(self) -> None:
         """Let a new pipeline know the classes that there are."""
-        self._tell(self._grouped() if self.general.comparisons else self.classes.values(), 1)
+        with self.core.arena.heap(self.running.pipeline.heap):
+            self._tell(self._grouped() if self.general.comparisons else self.classes.values(), 1)
 
     def compile(
         self, varying: Collection[int], widest: int, loosest: Mapping[int, Collection[Term]], streams: dict[str, int]
     ) -> None:
         """Have the pipeline for queries that differ in these constants; nothing is known to it yet."""
-        of_all = general(self._any, varying, widest, loosest)
-        running = self.core.compiled(of_all.query, "", streams)
-        running.share, self.made = self, Made(of_all, widest, loosest, running)
+        self._plan(varying, widest, loosest, streams)
+        self.core.compile(self.running)
         self.fit()
+
+    def _plan(
+        self, varying: Collection[int], widest: int, loosest: Mapping[int, Collection[Term]], streams: dict[str, int]
+    ) -> None:
+        of_all = general(self._any, varying, widest, loosest)
+        running = self.core.planned(of_all.query, "", streams)
+        running.share, self.made = self, Made(of_all, widest, loosest, running)
 
     def fit(self) -> None:
         """Let all who have a part in it know the pipeline."""

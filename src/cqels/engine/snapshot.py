@@ -137,7 +137,7 @@ class State:
             running.guard = restored(running.guard, state["budget"])
             running.stopped = None if state["stopped"] is None else Stop(**state["stopped"])
             if running.stopped is not None:
-                running.functions = []
+                running.functions, running.compiled = [], None
             running.streams, running.output = frozenset(state["streams"]), state["output"]
             running.raw = []
             running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
@@ -154,7 +154,7 @@ class State:
         for state in page["feeders"]:
             core.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
         core.feeding.next = page["parts"]
-        core.calls.renumber(functions)
+        core.calls.renumber(functions, page["function"])
         order = {state["name"]: place for place, state in enumerate(page["queries"])}
         core.running.sort(key=lambda running: order[running.name])
 
@@ -165,6 +165,7 @@ class State:
             "release": RELEASE,
             "layouts": layouts(),
             "number": core.number,
+            "function": core.calls.next,
             "made": core.made,
             "last": core.last,
             "released": core.released,
@@ -220,10 +221,10 @@ def _made(running: Running) -> list[Result]:
 
 def _pipeline(running: Running) -> dict[str, Any]:
     return {
-        "places": running.places,
-        "shape": running.shape,
+        "places": {} if running.compiled is None else running.places,
+        "shape": "" if running.compiled is None else running.shape,
         "functions": {f"{place}": number for place, (number, _) in enumerate(running.functions)},
-        "known": list(running.pipeline.streams),
+        "known": list(running.known),
         "uses": [[each.part, each.site, each.patterns, each.conditions] for each in running.uses],
     }
 
@@ -342,9 +343,7 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
         running = by_name[state["name"]]
         if running in shared:
             continue
-        gone = running.member is not None or running.stopped is not None or running.uses
-        if gone or running.pipeline.streams != tuple(state["known"]):
-            core.recompile(running, _numbered(state["known"]))
+        core.recompile(running, _numbered(state["known"]), compile=bool(state["places"]))
         running.uses = _uses(state)
     core.feeding.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
 

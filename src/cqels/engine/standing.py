@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -140,10 +139,11 @@ class StandingQuery:
         share = self.running.member
         if share is not None and share.made is None:  # it is known what will run when something happens
             text = explain(share.general.query, format)  # which has no SERVICE
+        elif self.running.compiled is None:
+            text = explain(replace(self.query, plan=self.running.plan), format, rewritten=False)
         else:
-            arena, guard = self._engine.arena, self.running.guard
-            with nullcontext() if guard is None else arena.heap(guard.heap):
-                text = analysed(arena, self.running.pipeline, self.running.plan, format, self._engine.store.services)
+            services = self._engine.store.services
+            text = analysed(self._engine.arena, self.running.compiled, self.running.plan, format, services)
         if format != "text":
             return text
         unit = self.running if share is None or share.made is None else share.running

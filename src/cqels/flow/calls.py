@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,7 +76,10 @@ class Calls:
         """The functions asked for since this was emptied, with their numbers."""
         self._functions: dict[int, Function] = {}
         self._numbers: dict[Function, int] = {}
-        self._next = FIRST_FUNCTION
+        self._uses: Counter[int] = Counter()
+        """How often functions were asked for and not released."""
+        self.next = FIRST_FUNCTION
+        """The number of the next function; none is ever given twice, since the memo may know results of any."""
 
     def __len__(self) -> int:
         """How many results are remembered."""
@@ -85,25 +89,30 @@ class Calls:
         """The number of a function; that of an equal one, if it may be `shared`."""
         known = self._numbers.get(function) if shared else None
         if known is None:
-            known, self._next = self._next, self._next + 1
+            known, self.next = self.next, self.next + 1
             self._functions[known] = function
             if shared:
                 self._numbers[function] = known
+        self._uses[known] += 1
         self.asked.append((known, function))
         return known
 
-    def renumber(self, functions: Iterable[tuple[int, Function]]) -> None:
+    def renumber(self, functions: Iterable[tuple[int, Function]], next: int) -> None:
         """Know these functions by these numbers, and no others: those of an arena that was restored."""
-        self._functions = dict(functions)
+        used = list(functions)
+        self._functions = dict(used)
         self._numbers = {function: number for number, function in self._functions.items()}
-        self._next = max(self._functions, default=FIRST_FUNCTION - 1) + 1
+        self._uses = Counter(number for number, _ in used)
+        self.next = next
 
-    def keep(self, numbers: Collection[int]) -> None:
-        """Forget all other functions: no program calls them any more."""
-        for number in [number for number in self._functions if number not in numbers]:
-            function = self._functions.pop(number)
-            if self._numbers.get(function) == number:
-                del self._numbers[function]
+    def release(self, functions: Iterable[tuple[int, Function]]) -> None:
+        """Forget functions that a pipeline had asked for, unless another one has too."""
+        for number, function in functions:
+            self._uses[number] -= 1
+            if self._uses[number] == 0:
+                del self._uses[number], self._functions[number]
+                if self._numbers.get(function) == number:
+                    del self._numbers[function]
 
     def word_of(self, term: Term) -> int:
         """The word of a term, of which the dictionary knows the value."""

@@ -19,7 +19,7 @@ from cqels.plan.algebra import Plan, Query
 from cqels.plan.written import digest
 
 FIELDS: dict[type, str] = {
-    Pipeline: "place tables selects thresholds groups recomputed traces joins matches terms feeds "
+    Pipeline: "place heap tables selects thresholds groups recomputed traces joins matches terms feeds "
     "columns computed fresh streams sends query",
     Stage: "queue columns nullable in_turn timeless",
     Table: "stage place room count plan",

@@ -168,6 +168,8 @@ class Pipeline:
     """What brings rows that other pipelines have logged."""
     sends: bool = True
     """False if it logs what it finds, for others."""
+    heap: int = 0
+    """The heap that its memory is taken in."""
 
     def asking(self, number: int) -> int:
         """The place of an operator that runs expressions; 0 if it runs none."""

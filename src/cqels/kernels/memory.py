@@ -12,13 +12,23 @@ and kernels can take memory without asking anyone.
     1      first word never handed out (all beyond is untouched)
     2      words of the arena
     3      words in use: handed out and not given back
-    4      the last page of the ledger of blocks: the page before it, its entries, then place · 64 + power of each
+    4      the first heap of the list of heaps, or 0
     5–13   places of the engine's own tables (what they are is up to the engine)
-    14     the heap that is in use, or 0: all that is taken then is given back together (`Arena.heap`)
-    15     words in use above which `take` has nothing more: 0 for no such limit, REACHED once it was met
-    16–63  free lists: word 16 + k is the place of a free block of 2^k words, whose first word is the next one, or 0
+    14     the heap in use: that of the arena itself (SHARED), or one of the list
+    16–67  the heap of the arena itself
 
-A heap has free lists and a ledger of its own, which change places with those of the arena while it is in use.
+Each pipeline has a heap: what is taken while the heap is in use (`Arena.heap`) is given back together when the pipeline
+goes (`Arena.dissolve`).
+
+    word   of a heap
+    0–47   free lists: word k is the place of a free block of 2^k words, whose first word is the next one, or 0
+    48     the last page of its ledger of blocks: words of the page, the page before it, its entries, then
+           place · 64 + power of each block; the heap of the arena itself has none
+    49     words in use
+    50     words in use above which `take` has nothing more: 0 for no such limit, REACHED once it was met
+    51, 52 the heaps before and after it in the list, or 0
+
+A heap without a free block takes one that is free in the heap of the arena, then memory never handed out.
 
 Blocks of 8 words and more begin at the start of a line of the processor's cache.  Large pages are asked for: a random
 read of a large table would else cost a search for its page too.
@@ -41,15 +51,18 @@ from llvmlite import ir
 from cqels.kernels.jit import kernel
 from cqels.kernels.source import WORD, lowered
 
-MAGIC = 0x4351454C5300_0001  # "CQELS", layout 1
-USED, SIZE, HELD, LEDGER, ROOTS, HEAP, LIMIT, FREE, FIRST = 1, 2, 3, 4, 5, 14, 15, 16, 64
-HEAP_WORDS = FIRST - FREE + 1
+MAGIC = 0x4351454C5300_0002  # "CQELS", layout 2
+USED, SIZE, HELD, HEAPS, ROOTS, HEAP, SHARED, FIRST = 1, 2, 3, 4, 5, 14, 16, 72
+POWERS = 48
+LEDGER, HEAP_HELD, LIMIT, BEFORE, AFTER = range(POWERS, POWERS + 5)
+HEAP_WORDS = POWERS + 5
 REACHED = 1
 RESERVE = 1 << 38
 """Bytes of address space reserved for an arena in memory, where the system allows it."""
 TRIM = 1 << 20
 """Free words from which on it is worth while to let the system have their memory."""
-_PAGE = 1 << 9
+_PAGE_WORDS, _PAGE_BEFORE, _PAGE_COUNT, _PAGE_FIRST = range(4)
+_FIRST_PAGE, _LARGEST_PAGE = 5, 12  # pages of a ledger have 2^5 to 2^12 words
 _LARGE = 17  # a block of 2^17 words is large
 _LINE = 3  # a line of the cache has 2^3 words
 _NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
@@ -122,99 +135,153 @@ def _pointer(builder, base, place):
 
 @kernel
 def take(base, words):
-    """A block of at least `words` words, all 0: its place, or 0 if the arena is full, or at its limit.
+    """A block of at least `words` words, all 0: its place, or 0 if the arena is full, or the heap at its limit.
 
-    Blocks are powers of two; `give` needs the same number of words again.
+    Blocks are powers of two; `give` needs the same number of words again, in the same heap.
     """
     power = 1
     while (1 << power) < words:
         power += 1
-    limit = load(base, LIMIT)
-    if limit != 0 and load(base, HELD) + (1 << power) > limit:
-        store(base, LIMIT, REACHED)
+    heap = load(base, HEAP)
+    limit = load(base, heap + LIMIT)
+    if limit != 0 and load(base, heap + HEAP_HELD) + (1 << power) > limit:
+        store(base, heap + LIMIT, REACHED)
         return 0
-    place = load(base, FREE + power)
+    place = load(base, heap + power)
     if place != 0:
-        store(base, FREE + power, load(base, place))
+        store(base, heap + power, load(base, place))
         for word in range(1 << power):
             store(base, place + word, 0)
     else:
-        place = load(base, USED)
-        if power >= _LINE:
-            place = (place + (1 << _LINE) - 1) & -(1 << _LINE)
-        if place + (1 << power) + _PAGE > load(base, SIZE):
+        if heap != SHARED and not _make_room_in_ledger(base, heap):
             return 0
-        store(base, USED, place + (1 << power))
-        _enter(base, place << 6 | power)
+        place = _carve(base, power)
+        if place == 0:
+            return 0
+        if heap != SHARED:
+            page = load(base, heap + LEDGER)
+            count = load(base, page + _PAGE_COUNT)
+            store(base, page + _PAGE_FIRST + count, place << 6 | power)
+            store(base, page + _PAGE_COUNT, count + 1)
+    store(base, heap + HEAP_HELD, load(base, heap + HEAP_HELD) + (1 << power))
     store(base, HELD, load(base, HELD) + (1 << power))
     return place
 
 
 @kernel
-def _enter(base, entry):
-    """Write a new block into the ledger; there is room for one more page of it."""
-    page = load(base, LEDGER)
-    if page == 0 or load(base, page + 1) == _PAGE - 2:
-        before = page
-        page = load(base, USED)
-        store(base, USED, page + _PAGE)
-        store(base, page, before)
-        store(base, page + 1, 0)
-        store(base, LEDGER, page)
-    count = load(base, page + 1)
-    store(base, page + 2 + count, entry)
-    store(base, page + 1, count + 1)
+def _carve(base, power):
+    """A block of 2^power words, all 0, that belongs to no heap yet: one that is free, or new; 0 if there is none."""
+    place = load(base, SHARED + power)
+    if place != 0:
+        store(base, SHARED + power, load(base, place))
+        for word in range(1 << power):
+            store(base, place + word, 0)
+        return place
+    place = load(base, USED)
+    if power >= _LINE:
+        place = (place + (1 << _LINE) - 1) & -(1 << _LINE)
+    if place + (1 << power) > load(base, SIZE):
+        return 0
+    store(base, USED, place + (1 << power))
+    return place
+
+
+@kernel
+def _make_room_in_ledger(base, heap):
+    """Let the ledger of a heap have room for one more block: False if the arena is full."""
+    page = load(base, heap + LEDGER)
+    power = _FIRST_PAGE
+    if page != 0:
+        words = load(base, page + _PAGE_WORDS)
+        if load(base, page + _PAGE_COUNT) < words - _PAGE_FIRST:
+            return True
+        while (1 << power) <= words and power < _LARGEST_PAGE:
+            power += 1
+    larger = _carve(base, power)
+    if larger == 0:
+        return False
+    store(base, larger + _PAGE_WORDS, 1 << power)
+    store(base, larger + _PAGE_BEFORE, page)
+    store(base, heap + LEDGER, larger)
+    return True
 
 
 @kernel
 def give(base, place, words):
-    """Hand a block back."""
+    """Hand a block back to the heap in use, which it was taken from."""
     power = 1
     while (1 << power) < words:
         power += 1
-    store(base, place, load(base, FREE + power))
-    store(base, FREE + power, place)
+    heap = load(base, HEAP)
+    store(base, place, load(base, heap + power))
+    store(base, heap + power, place)
+    store(base, heap + HEAP_HELD, load(base, heap + HEAP_HELD) - (1 << power))
     store(base, HELD, load(base, HELD) - (1 << power))
 
 
 @kernel
 def take_shared(base, words):
-    """A block as from `take`, for what belongs to no heap: a limit is not for it, and gives way by its size."""
-    limit, held = load(base, LIMIT), load(base, HELD)
-    store(base, LIMIT, 0)
-    _leave(base)
+    """A block as from `take` that belongs to the arena itself, whatever heap is in use."""
+    heap = load(base, HEAP)
+    store(base, HEAP, SHARED)
     place = take(base, words)
-    _leave(base)
-    store(base, LIMIT, limit if limit <= REACHED else limit + load(base, HELD) - held)
+    store(base, HEAP, heap)
     return place
 
 
 @kernel
 def give_shared(base, place, words):
-    """Hand a block back that belongs to no heap."""
-    limit, held = load(base, LIMIT), load(base, HELD)
-    _leave(base)
+    """Hand a block back that belongs to the arena itself."""
+    heap = load(base, HEAP)
+    store(base, HEAP, SHARED)
     give(base, place, words)
-    _leave(base)
-    if limit > REACHED:
-        store(base, LIMIT, limit + load(base, HELD) - held)
+    store(base, HEAP, heap)
 
 
 @kernel
-def _leave(base):
-    """Leave the heap that is in use, if there is one; or come back to it."""
-    if load(base, HEAP) != 0:
-        swap(base, load(base, HEAP))
+def make_heap(base):
+    """A new heap, first of the list: its place, or 0 if the arena is full."""
+    heap = take_shared(base, HEAP_WORDS)
+    if heap == 0:
+        return 0
+    after = load(base, HEAPS)
+    store(base, heap + AFTER, after)
+    if after != 0:
+        store(base, after + BEFORE, heap)
+    store(base, HEAPS, heap)
+    return heap
 
 
 @kernel
-def swap(base, heap):
-    """Exchange free lists and ledger with those of a heap."""
-    for word in range(HEAP_WORDS):
-        place = FREE + word if word < FIRST - FREE else LEDGER
-        kept = load(base, heap + word)
-        store(base, heap + word, load(base, place))
-        store(base, place, kept)
+def dissolve_heap(base, heap):
+    """Give back to the arena all that was taken in a heap, and the heap."""
+    before, after = load(base, heap + BEFORE), load(base, heap + AFTER)
+    if before != 0:
+        store(base, before + AFTER, after)
+    else:
+        store(base, HEAPS, after)
+    if after != 0:
+        store(base, after + BEFORE, before)
+    store(base, HELD, load(base, HELD) - load(base, heap + HEAP_HELD))
+    page = load(base, heap + LEDGER)
+    while page != 0:
+        for number in range(load(base, page + _PAGE_COUNT)):
+            entry = load(base, page + _PAGE_FIRST + number)
+            _release(base, entry >> 6, entry & 63)
+        power = _FIRST_PAGE
+        while (1 << power) < load(base, page + _PAGE_WORDS):
+            power += 1
+        earlier = load(base, page + _PAGE_BEFORE)
+        _release(base, page, power)
+        page = earlier
+    give_shared(base, heap, HEAP_WORDS)
+
+
+@kernel
+def _release(base, place, power):
+    """Make a block of 2^power words free in the heap of the arena itself."""
+    store(base, place, load(base, SHARED + power))
+    store(base, SHARED + power, place)
 
 
 @kernel
@@ -264,6 +331,7 @@ class Arena:
         self._become(path, size)
         if self.words[0] == 0:
             self.words[0], self.words[USED], self.words[SIZE] = MAGIC, FIRST, len(self.words)
+            self.words[HEAP] = SHARED
         elif self.words[0] != MAGIC:
             raise ValueError("this is not an arena of this version")
 
@@ -297,24 +365,35 @@ class Arena:
         """Words in use now: blocks are powers of two, and count whole."""
         return int(self.words[HELD])
 
-    def blocks(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
-        """All blocks ever handed out, in the order of their places, with their sizes; those of the heap in use."""
+    def blocks(self, heap: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
+        """All blocks that a heap has, free ones among them, in the order of their places, with their sizes."""
         pages = []
-        page = int(self.words[LEDGER])
+        page = int(self.words[heap + LEDGER])
         while page:
-            pages.append(self.words[page + 2 : page + 2 + int(self.words[page + 1])])
-            page = int(self.words[page])
-        entries = np.sort(np.concatenate(pages[::-1]), kind="stable") if pages else np.zeros(0, np.int64)
+            first = page + _PAGE_FIRST
+            pages.append(self.words[first : first + int(self.words[page + _PAGE_COUNT])])
+            page = int(self.words[page + _PAGE_BEFORE])
+        entries = np.sort(np.concatenate(pages), kind="stable") if pages else np.zeros(0, np.int64)
         return entries >> 6, np.int64(1) << (entries & 63)
 
+    def heaps(self) -> Iterator[int]:
+        """The heap of the arena itself, and all others."""
+        yield SHARED
+        heap = int(self.words[HEAPS])
+        while heap:
+            yield heap
+            heap = int(self.words[heap + AFTER])
+
     def free_blocks(self, *, least: int = 1) -> list[tuple[int, int]]:
-        """The blocks of at least so many words that have been given back: their places and sizes."""
+        """The blocks of at least so many words that have been given back, in all heaps: their places and sizes."""
         found = []
-        for power, first in enumerate(self.words[FREE:FIRST].tolist()):
-            place = first if 1 << power >= least else 0
-            while place:
-                found.append((place, 1 << power))
-                place = int(self.words[place])
+        lowest = max(least - 1, 0).bit_length()
+        for heap in self.heaps():
+            for power in (np.flatnonzero(self.words[heap + lowest : heap + POWERS]) + lowest).tolist():
+                place = int(self.words[heap + power])
+                while place:
+                    found.append((place, 1 << power))
+                    place = int(self.words[place])
         return found
 
     def take(self, words: int) -> int:
@@ -323,30 +402,30 @@ class Arena:
             raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
         return place
 
+    def make_heap(self) -> int:
+        """A new heap: its place."""
+        heap = int(make_heap(self.base))
+        if heap == 0:
+            raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
+        return heap
+
     @contextmanager
     def heap(self, heap: int) -> Iterator[None]:
-        """Take and give in a heap, a block of HEAP_WORDS that is 0 at first."""
-        swap(self.base, heap)
-        self.words[HEAP] = heap
+        """Take and give in a heap."""
+        before = int(self.words[HEAP])
         try:
+            self.words[HEAP] = heap
             yield
         finally:
-            self.words[HEAP] = 0
-            swap(self.base, heap)
+            self.words[HEAP] = before
+
+    def held_in(self, heap: int) -> int:
+        """Words in use of a heap."""
+        return int(self.words[heap + HEAP_HELD])
 
     def dissolve(self, heap: int) -> None:
         """Give back all that was taken in a heap, and the heap."""
-        with self.heap(heap):
-            places, sizes = self.blocks()
-            free, pages = sum(size for _, size in self.free_blocks()), int(self.words[LEDGER])
-        self.words[HELD] += free
-        for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
-            give(self.base, place, size)
-        if last := pages:
-            while self.words[last]:
-                last = int(self.words[last])
-            self.words[last], self.words[LEDGER] = self.words[LEDGER], pages
-        give(self.base, heap, HEAP_WORDS)
+        dissolve_heap(self.base, heap)
 
     def trim(self) -> None:
         """Let the system have the memory of large free blocks, if there is much of it that it does not have yet.
@@ -358,13 +437,10 @@ class Arena:
         if self._file is not None or free - self._trimmed < TRIM:
             return
         self._trimmed = free
-        for power in range(_LARGE, FIRST - FREE):
-            place = int(self.words[FREE + power])
-            while place != 0:
-                first = -(-8 * (place + 1) // mmap.PAGESIZE) * mmap.PAGESIZE  # the first word leads to the next block
-                length = 8 * (place + (1 << power)) // mmap.PAGESIZE * mmap.PAGESIZE - first
-                place = int(self.words[place])
-                self._map.madvise(mmap.MADV_DONTNEED, first, length)
+        for place, size in self.free_blocks(least=1 << _LARGE):
+            first = -(-8 * (place + 1) // mmap.PAGESIZE) * mmap.PAGESIZE  # the first word leads to the next block
+            length = 8 * (place + size) // mmap.PAGESIZE * mmap.PAGESIZE - first
+            self._map.madvise(mmap.MADV_DONTNEED, first, length)
 
     def array(self, place: int, words: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """A part of the arena as an array that shares its memory."""
