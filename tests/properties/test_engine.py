@@ -124,17 +124,19 @@ class Turning(Incremental):
     def push(self, element: Element) -> None:
         super().push(element)
         words = self.engine.arena.words
-        for ring in self._rings() if element.time >= 3 * SECOND else ():
-            assert buffers.become_bag(self.engine.arena.base, ring)
+        for heap, ring in self._rings() if element.time >= 3 * SECOND else ():
+            with self.engine.arena.heap(heap):
+                assert buffers.become_bag(self.engine.arena.base, ring)
             assert words[ring + kept.KIND] == kept.BAG
             Turning.turned += 1
 
-    def _rings(self) -> Iterator[int]:
+    def _rings(self) -> Iterator[tuple[int, int]]:
         words = self.engine.arena.words
-        for trace in (trace for query in self.engine.queries for trace in query.running.pipeline.joins):
+        pipelines = (each.pipeline for each in self.engine._core.pipelines)
+        for heap, trace in ((each.heap, trace) for each in pipelines for trace in each.joins):
             for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
                 if words[words[source + join.BUFFER] + kept.KIND] == kept.RING:
-                    yield int(words[source + join.BUFFER])
+                    yield heap, int(words[source + join.BUFFER])
 
 
 @pytest.mark.parametrize("examples", SIZES)

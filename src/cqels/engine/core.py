@@ -38,6 +38,7 @@ from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Query, Service, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite
+from cqels.plan.scope import variables
 from cqels.plan.templates import constants_of, general
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, graphs_of
@@ -173,7 +174,7 @@ class Core:
         return Running(
             query,
             name,
-            (PublishedAnswers if published else Answers)(query, name, ()),
+            (PublishedAnswers if published else Answers)(query, name, variables(plan)),
             self.terms,
             plan,
             streams,

@@ -108,7 +108,7 @@ class Running:
 
     def alike(self, query: Query, name: str) -> Running:
         """Another query that reads what this one reads, and is to have part in a pipeline."""
-        answers = Answers(query, name, ())
+        answers = Answers(query, name, self.answers.columns)
         return Running(query, name, answers, self.terms, self.plan, self.known, self.streams, self.graphs, self.fresh)
 
     @property

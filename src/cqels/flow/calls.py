@@ -34,6 +34,10 @@ NATIVE_NAMES: Final = {
 """The functions that kernels compute where they can, and ask of Python where they cannot."""
 
 
+_MOST_RELEASED = 256
+"""Functions that are forgotten before the memo is emptied of what it knows of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """A part of a query that Python computes, from the values of its parameters.
@@ -78,6 +82,8 @@ class Calls:
         self._numbers: dict[Function, int] = {}
         self._uses: Counter[int] = Counter()
         """How often functions were asked for and not released."""
+        self._released = 0
+        """Functions that were forgotten, whose results the memo may still have."""
         self.next = FIRST_FUNCTION
         """The number of the next function; none is ever given twice, since the memo may know results of any."""
 
@@ -111,8 +117,11 @@ class Calls:
             self._uses[number] -= 1
             if self._uses[number] == 0:
                 del self._uses[number], self._functions[number]
+                self._released += 1
                 if self._numbers.get(function) == number:
                     del self._numbers[function]
+        if self._released > _MOST_RELEASED:
+            self.forget()
 
     def word_of(self, term: Term) -> int:
         """The word of a term, of which the dictionary knows the value."""
@@ -123,6 +132,7 @@ class Calls:
 
     def forget(self) -> None:
         """Empty the memo."""
+        self._released = 0
         forget(self.arena.base, self.memo)
 
     def run(self, step: Callable[[int, int, int], int], operator: int, now: int) -> None:
