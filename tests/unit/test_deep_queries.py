@@ -186,6 +186,14 @@ def test_a_deep_query_runs_in_a_thread_with_a_small_stack() -> None:
     assert not is_deep("{ } " * 30)
 
 
+def test_a_query_has_so_many_windows_and_no_more() -> None:
+    text = where(" UNION ".join(["{ " + WINDOW + " }"] * 1_001))
+    with pytest.raises(QueryError, match="more than 1,000 windows") as refused:
+        prepare(text)
+    assert refused.value.span is not None
+    assert text[: refused.value.span.start].count("STREAM") == 1_001
+
+
 def test_an_update_is_refused_as_a_query_is() -> None:
     text = f"{PREFIX}DELETE {{ ?s :p ?o }} WHERE {{ {around('{', '?s :p ?o', '}', 400)} }}"
     with pytest.raises(QueryError, match="nested too deeply"):

@@ -10,6 +10,7 @@ from pyoxigraph import NamedNode
 from cqels.lang import syntax
 from cqels.lang.expressions import Exists, Expression, Var, junction, transform
 from cqels.model.errors import QueryError, Span
+from cqels.model.limits import MOST_WINDOWS
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source, walk_plan
 from cqels.plan.grouping import no_aggregate
@@ -27,6 +28,7 @@ class PatternBinder:
         self._streams = query.dataset.streams if query is not None else ()
         self._inside: tuple[str, ...] = ()
         self._windows_used: set[NamedNode] = set()
+        self._window_count = 0
 
     def select(self, form: syntax.Select) -> Plan:
         """A sub-select is bound by the binder that inherits this."""
@@ -150,6 +152,7 @@ class PatternBinder:
         for place in ("STREAM", "SERVICE"):
             if place in self._inside:
                 raise QueryError(f"STREAM cannot stand inside {place}", span=part.name_span)
+        self._count_window(part.name_span)
         inner = self._within("STREAM", part.pattern)
         window = part.window or syntax.Now()
         names = visible(inner)
@@ -192,8 +195,18 @@ class PatternBinder:
         assert clause.name is not None
         assert clause.window is not None
         self._windows_used.add(clause.name)
+        self._count_window(part.name_span)
         source = Source(clause.stream, clause.window, clause.stream_span)
         return algebra.Stream((source,), self._within("STREAM", part.pattern))
+
+    def _count_window(self, span: Span) -> None:
+        self._window_count += 1
+        if self._window_count > MOST_WINDOWS:
+            raise QueryError(
+                f"the query reads more than {MOST_WINDOWS:,} windows",
+                span=span,
+                hint="read a window once, with a pattern that covers all cases",
+            )
 
     def _service(self, part: syntax.ServicePattern) -> Plan:
         if isinstance(part.name, Var):
