@@ -152,7 +152,7 @@ def test_a_row_of_lines_may_be_turtle() -> None:
             query = engine.register("SELECT ?s ?p ?o WHERE { STREAM <http://ex.org/s> [NOW] { ?s ?p ?o } }")
             for row, time in zip(rows[:2], times, strict=False):
                 engine.push(STREAM, row, time)
-            pushed = [(result.time, tuple(map(str, result.values))) for result in query.take()]
+            pushed = [(result.nanoseconds, tuple(map(str, result.values))) for result in query.take()]
         assert sorted((time, triple) for time, triples in found for triple in triples) == sorted(pushed)
         assert [reason for _, reason in refused] == [
             "expected an object, which is an IRI, a blank node or a literal, at column 37",
