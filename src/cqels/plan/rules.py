@@ -43,6 +43,7 @@ from cqels.plan.algebra import (
     transform_plan,
 )
 from cqels.plan.columns import DRAWS, prune_columns
+from cqels.plan.correlated import lift_correlated
 from cqels.plan.scope import certain, is_ordered, reads, variables
 from cqels.plan.static import split_static
 
@@ -264,6 +265,7 @@ RULES: tuple[Rule, ...] = (
     flatten_joins,
     push_filters,
     merge_filters,
+    lift_correlated,
     split_static,
     prune_columns,
     merge_filters,
