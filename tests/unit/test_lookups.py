@@ -32,6 +32,7 @@ def registered(where: str) -> tuple[Engine, StandingQuery]:
         f"{WINDOWS} OPTIONAL {{ ?x :in ?rx . ?y :in ?ry FILTER(?rx = ?ry) }}",
         f"{WINDOWS} MINUS {{ ?x :in ?rx . ?y :in ?ry }}",
         f"{WINDOWS} FILTER EXISTS {{ ?x :in ?rx . ?y :in ?ry }}",
+        f"{WINDOWS} FILTER EXISTS {{ ?x :in ?rx . ?y :in ?ry FILTER(?rx = ?ry) }}",
         f"{WINDOWS} FILTER NOT EXISTS {{ ?x :in ?rx . ?y :in ?ry FILTER(?rx = ?ry && ?v = ?w) }}",
         f"?x :in ?rx . ?y :in ?ry OPTIONAL {{ ?ry :floor ?f }} {WINDOWS}",
     ],

@@ -39,7 +39,7 @@ from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, Triples
-from cqels.plan.independent import is_connected
+from cqels.plan.independent import is_looked_up
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, variables
 
@@ -255,7 +255,7 @@ class Compiler(Windows):
 
     def _left_join(self, plan: algebra.LeftJoin, active: int | None) -> Stage:
         left = self.stage(plan.left, active)
-        if plan.condition is None and is_connected(plan.right):
+        if plan.condition is None and not is_looked_up(plan.right, left.columns, wholly=False):
             return self.negation(LEFT_JOIN, left, self.stage(plan.right, active))
         told_apart, identity = self._told_apart(left)
         pairs = self._paired(told_apart, plan.right, active, _plain(plan.condition))
@@ -276,12 +276,13 @@ class Compiler(Windows):
         return self.projected(alone, left.columns)
 
     def _looked_up(self, left: Stage, right: Plan) -> bool:
-        """The right is a join of parts that share nothing but with the left: each is looked up for the rows there."""
-        return not is_connected(right) and len({*left.columns, *variables(right)}) <= MOST_JOIN_COLUMNS
+        """Parts of the right are looked up for the rows of the left, which a join has room for."""
+        return is_looked_up(right, left.columns) and len({*left.columns, *variables(right)}) <= MOST_JOIN_COLUMNS
 
     def _paired(self, left: Stage, right: Plan, active: int | None, conditions: Sequence[Expression] = ()) -> Stage:
         """The rows of the left with those of the right, whose parts are looked up one by one if they share nothing."""
-        parts = [self.stage(right, active)] if is_connected(right) else list(self._leaves(right, active))
+        apart = is_looked_up(right, left.columns, wholly=False)
+        parts = list(self._leaves(right, active)) if apart else [self.stage(right, active)]
         return self.joined([left, *parts], conditions=conditions)
 
     def _told_apart(self, stage: Stage) -> tuple[Stage, list[str]]:

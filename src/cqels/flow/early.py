@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cqels.flow.expressions import is_native
-from cqels.lang.expressions import Call, Expression
+from cqels.lang.expressions import Expression, junction
 from cqels.plan.scope import reads
 
 MOST_CONDITIONS = 16
@@ -20,17 +20,15 @@ def early_conditions(
     Only such as kernels compute by themselves, and whose variables the inputs can bind: in the middle of a probe nobody
     can be asked.
     """
-    found: dict[frozenset[str], Expression] = {}
+    found: dict[frozenset[str], list[Expression]] = {}
     names = frozenset(name for each in inputs for name in each)
     for condition in conditions:
         read = reads(condition)
         if not read or not read <= names or not is_native(condition) or not _early(read, inputs):
             continue
-        if read in found:
-            found[read] = Call("AND", (found[read], condition))
-        elif len(found) < MOST_CONDITIONS:
-            found[read] = condition
-    return found
+        if read in found or len(found) < MOST_CONDITIONS:
+            found.setdefault(read, []).append(condition)
+    return {read: junction("AND", conditions) for read, conditions in found.items()}
 
 
 def _early(read: frozenset[str], inputs: Sequence[Collection[str]]) -> bool:

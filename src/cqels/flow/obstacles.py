@@ -40,6 +40,7 @@ from cqels.plan.algebra import (
     walk_plan,
 )
 from cqels.plan.columns import DRAWS
+from cqels.plan.independent import is_looked_up
 from cqels.plan.rules import conjuncts
 from cqels.plan.scope import certain, mentioned, reads, variables
 from cqels.plan.sparql_paths import ways_to_stay
@@ -199,7 +200,8 @@ def _in_expressions(plan: Plan) -> str | None:
 def parts_of(node: Exists, outer: frozenset[str]) -> tuple[Plan, list[Filter | Extend]]:
     """The pattern of an EXISTS without what is at its top and reads what is bound outside, and that, innermost first.
 
-    What does not matter to whether there is a solution is left out.
+    So it is with all that is above parts that are looked up one by one.  What does not matter to whether there is a
+    solution is left out.
     """
     inner: Plan = node.pattern
     chain: list[Filter | Extend] = []
@@ -220,9 +222,10 @@ def parts_of(node: Exists, outer: frozenset[str]) -> tuple[Plan, list[Filter | E
     while chain:
         bound, last = certain(inner), chain.pop()
         parts = conjuncts(last.condition) if isinstance(last, Filter) else [last.expression]
+        apart = is_looked_up(inner, outer)
         own, other = list[Expression](), list[Expression]()
         for part in parts:
-            (own if reads(part) & outer <= bound else other).append(part)
+            (own if reads(part) & outer <= bound and not apart else other).append(part)
         if isinstance(last, Filter) and own:
             inner = Filter(inner, junction("AND", own))
         elif own:

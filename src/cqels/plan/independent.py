@@ -5,12 +5,13 @@ The law: the join of the parts, with the steps applied to it in order, has the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from pyoxigraph import NamedNode
 
 from cqels.lang.expressions import Exists, Expression, calls, walk
+from cqels.model.recursion import Calling, complete
 from cqels.plan.algebra import (
     Distinct,
     Extend,
@@ -50,46 +51,53 @@ def independent(plan: Plan, linked: frozenset[str] = frozenset()) -> Parts:
     """
     if any(calls(expression) & DRAWS for node in walk_plan(plan) for expression in expressions_of(node)):
         return Parts([plan])  # a draw depends on all the bindings of its solution
-    return _parts(plan, linked)
+    return complete(_parts(plan, linked))
 
 
-def is_connected(plan: Plan) -> bool:
-    """No input of a join shares nothing with all others, directly or by way of others."""
-    return not isinstance(plan, Join) or len(_linked(plan.inputs)) < 2
+def is_looked_up(plan: Plan, outside: Collection[str], *, wholly: bool = True) -> bool:
+    """It is a join of parts that share variables with the outside, all (`wholly`) or one of them, none with each other.
+
+    So what belongs to a solution outside is found by looking up each part, without their cross product.  A part without
+    any variable is no more than a row that is there or not.
+    """
+    if not isinstance(plan, Join):
+        return False
+    names = [frozenset(name for each in group for name in variables(each)) for group in _linked(plan.inputs)]
+    shared = [not each.isdisjoint(outside) for each in names if each]
+    return len(names) > 1 and (all(shared) if wholly else any(shared))
 
 
-def _parts(plan: Plan, linked: frozenset[str]) -> Parts:
+def _parts(plan: Plan, linked: frozenset[str]) -> Calling[Parts]:
     match plan:
         case Triples(patterns=patterns):
             return Parts([Triples(tuple(group)) for group in _connected(patterns)])
         case Join(inputs=inputs):
-            return _of_join(plan, inputs, linked)
-        case Filter(input=inner):
-            return _with_step(plan, _parts(inner, linked), linked)
-        case Extend(input=inner, variable=name) if name not in variables(inner):
-            return _with_step(plan, _parts(inner, linked), linked)
+            return (yield _of_join(plan, inputs, linked))
+        case Filter(input=inner) | Extend(input=inner):
+            return _with_step(plan, (yield _parts(inner, linked)), linked)
         case LeftJoin(left=left, right=right):
             read = mentioned(right).union(*map(reads, expressions_of(plan)))
-            return _with_right(plan, _parts(left, frozenset()), read)
+            return _with_right(plan, (yield _parts(left, frozenset())), read)
         case Minus(left=left, right=right):
-            return _with_right(plan, _parts(left, frozenset()), mentioned(right))
+            return _with_right(plan, (yield _parts(left, frozenset())), mentioned(right))
         case Graph(name=NamedNode(), input=inner):
-            return Parts([replace(plan, input=each) for each in _parts(inner, frozenset()).plans])
+            return Parts([replace(plan, input=each) for each in (yield _parts(inner, frozenset())).plans])
         case Distinct(input=inner):
-            return Parts([Distinct(each) for each in _parts(inner, frozenset()).plans])
+            return Parts([Distinct(each) for each in (yield _parts(inner, frozenset())).plans])
         case Project(input=inner, variables=names):
-            return Parts(_projected(_parts(inner, frozenset()).plans, names))
+            return Parts(_projected((yield _parts(inner, frozenset())).plans, names))
         case _:
             return Parts([plan])
 
 
-def _of_join(plan: Plan, inputs: tuple[Plan, ...], linked: frozenset[str]) -> Parts:
+def _of_join(plan: Plan, inputs: tuple[Plan, ...], linked: frozenset[str]) -> Calling[Parts]:
     found, steps = list[Plan](), list[Filter | Extend]()
     for place, each in enumerate(inputs):
-        beside = frozenset(name for other in (*inputs[:place], *inputs[place + 1 :]) for name in variables(other))
-        parts = _parts(each, linked)
-        if any(_changed_by(step, each, beside) for step in parts.steps):
-            parts = _parts(each, frozenset())
+        parts = yield _parts(each, linked)
+        if parts.steps:
+            beside = frozenset(name for other in (*inputs[:place], *inputs[place + 1 :]) for name in variables(other))
+            if any(_changed_by(step, each, beside) for step in parts.steps):
+                parts = yield _parts(each, frozenset())
         found += parts.plans
         steps += parts.steps
     groups = _linked(found)
@@ -166,18 +174,25 @@ def _connected(patterns: tuple[Triple, ...]) -> list[list[Triple]]:
 
 def _linked(plans: Iterable[Plan]) -> list[list[Plan]]:
     """Plans in groups that share variables, in the order of their first members."""
-    groups: list[tuple[frozenset[str], list[Plan]]] = []
-    for each in plans:
-        names = frozenset(variables(each))
-        near = [group for group in groups if group[0] & names]
-        if not near:
-            groups.append((names, [each]))
-            continue
-        merged = (names.union(*(group[0] for group in near)), [*(one for group in near for one in group[1]), each])
-        place = groups.index(near[0])
-        groups = [group for group in groups if group not in near]
-        groups.insert(place, merged)
-    return [group for _, group in groups]
+    members = list(plans)
+    leader = list(range(len(members)))
+    owner: dict[str, int] = {}
+    for number, each in enumerate(members):
+        for name in variables(each):
+            one, other = sorted((_leader(leader, owner.setdefault(name, number)), _leader(leader, number)))
+            leader[other] = one
+    groups: dict[int, list[Plan]] = {}
+    for number, each in enumerate(members):
+        groups.setdefault(_leader(leader, number), []).append(each)
+    return list(groups.values())
+
+
+def _leader(leader: list[int], number: int) -> int:
+    """The first member of a group, with the way to it made shorter."""
+    while leader[number] != number:
+        leader[number] = leader[leader[number]]
+        number = leader[number]
+    return number
 
 
 def _joined(plans: list[Plan]) -> Plan:
@@ -188,4 +203,4 @@ def _joined(plans: list[Plan]) -> Plan:
     return Join(tuple(inputs)) if len(inputs) > 1 else inputs[0] if inputs else Unit()
 
 
-__all__ = ["Parts", "independent", "is_connected"]
+__all__ = ["Parts", "independent", "is_looked_up"]

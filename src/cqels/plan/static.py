@@ -32,7 +32,7 @@ from cqels.plan.algebra import (
     patterns_of,
     walk_plan,
 )
-from cqels.plan.independent import independent, is_connected
+from cqels.plan.independent import Parts, independent
 from cqels.plan.scope import mentioned, variables
 
 _OF_THE_TICK = frozenset({"NOW", CQ + "now"})
@@ -49,23 +49,26 @@ def split_static(plan: Plan) -> Plan:
 
 
 def _split(
-    plan: Plan, *, outside: frozenset[str], windowed: bool, open_to: frozenset[str], apart: bool = False
+    plan: Plan,
+    *,
+    outside: frozenset[str],
+    windowed: bool,
+    open_to: frozenset[str],
+    apart: frozenset[str] | None = None,
 ) -> Calling[Plan]:
     """`outside`: variables of what this is joined with; `windowed`: the active graph is a window's; `open_to`:
     variables that an enclosing EXISTS gives values to; `apart`: a join of several tables will do, because whoever reads
-    it looks up each."""
+    it looks up each, with conditions above it that read tables which have these variables."""
     if isinstance(plan, Static):
         return plan
     if is_static(plan, windowed=windowed) and not (_looks_at(plan) & open_to):
-        plans = independent(plan).plans if apart else [plan]
-        tables = [_table(each, outside) for each in plans]
-        return tables[0] if len(tables) == 1 else Join(tuple(tables))
+        return _tables(Parts([plan]) if apart is None else independent(plan, apart), outside)
 
     def exists(node: Expression) -> Expression:
         if not isinstance(node, Exists):
             return node
         given = frozenset(variables(plan)) | outside | open_to
-        inner = _split(node.pattern, outside=given, windowed=windowed, open_to=given, apart=True)
+        inner = _split(node.pattern, outside=given, windowed=windowed, open_to=given, apart=given)
         return replace(node, pattern=_of_interest(complete(inner)))
 
     plan = map_expressions(plan, lambda expression: transform(expression, exists))
@@ -78,11 +81,12 @@ def _split(
             return replace(plan, input=(yield _split(plan.input, outside=outside, windowed=False, open_to=open_to)))
         case LeftJoin(left=left, right=right) | Minus(left=left, right=right):
             left = yield _split(left, outside=outside | _names(right), windowed=windowed, open_to=open_to)
-            right = yield _split(right, outside=outside | _names(left), windowed=windowed, open_to=open_to, apart=True)
+            beside = outside | _names(left)
+            right = yield _split(right, outside=beside, windowed=windowed, open_to=open_to, apart=frozenset())
             return replace(plan, left=left, right=_of_interest(right) if isinstance(plan, Minus) else right)
         case _:
             sides = _Sides(inputs_of(plan))
-            still = apart and isinstance(plan, Filter | Extend)
+            still = apart if isinstance(plan, Filter | Extend) else None
             made: list[Plan] = []
             for side in inputs_of(plan):
                 beside = outside | sides.beside(side)
@@ -119,8 +123,13 @@ def _split_join(
     if not static:
         return Join(tuple(joined))
     parts = independent(static[0] if len(static) == 1 else Join(tuple(static)), _names(*others))
-    joined += [_table(each, outside | _names(*others)) for each in parts.plans]
-    whole = joined[0] if len(joined) == 1 else Join(tuple(joined))
+    return _tables(parts, outside | _names(*others), tuple(joined))
+
+
+def _tables(parts: Parts, outside: frozenset[str], others: tuple[Plan, ...] = ()) -> Plan:
+    """The join of independent parts, as tables, and others, with the steps above it."""
+    inputs = (*others, *(_table(each, outside) for each in parts.plans))
+    whole: Plan = inputs[0] if len(inputs) == 1 else Join(inputs)
     for step in parts.steps:
         whole = replace(step, input=whole)
     return whole
@@ -134,7 +143,7 @@ def _of_interest(plan: Plan) -> Plan:
             return table
         return replace(table, input=Distinct(Project(table.input, ())))
 
-    return Join(tuple(map(checked, plan.inputs))) if isinstance(plan, Join) and not is_connected(plan) else plan
+    return Join(tuple(map(checked, plan.inputs))) if isinstance(plan, Join) else plan
 
 
 def _table(plan: Plan, outside: frozenset[str]) -> Plan:
