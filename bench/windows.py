@@ -70,7 +70,7 @@ class Case:
         triples[:, 1] = self.predicate
         self.arena.words[self.place + machine.NEXT] = 0
         start = process_time()
-        status = machine.run(self.arena.base, self.place, self.block, self.core._steps.address)
+        status = machine.run(self.arena.base, self.place, self.block, self.core._steps.address, 1 << 62)
         spent = process_time() - start
         assert status == DONE
         self.come += BLOCK

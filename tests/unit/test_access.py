@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import cqels
+from cqels.engine import core
 from cqels.io import Rejected, Result
 
 EX = "http://ex.org/"
@@ -236,9 +237,11 @@ def test_a_signal_handler_cannot_use_the_engine_that_it_interrupts(monkeypatch: 
             query = engine.register(ALL)
             settle = engine._core.settle
             monkeypatch.setattr(engine._core, "settle", lambda: (settle(), os.kill(os.getpid(), signal.SIGUSR1)))
-            engine.push(OBS, text("a", 1), time="5s")
+            monkeypatch.setattr(core, "_PAUSE", -1)
+            query.running.patience = 1  # so that the handler is called in the middle
+            engine.push(OBS, [text("a", 1), text("a", 2)], time=["5s", "6s"])
             assert len(refused) == 2
-            assert numbers(query.take()) == [1]
+            assert numbers(query.take()) == [1, 2]
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -22,6 +22,8 @@ class Access:
         self.lock = RLock()
         self.refusal: tuple[str, str] | None = None
         """Why the engine cannot be used, and a hint."""
+        self.unfinished: Callable[[], None] | None = None
+        """Does the rest of what an exception has interrupted, if there is one."""
         self.in_file = False
         """The engine's memory is a file, which a fork does not copy."""
         _ALL[id(self)] = self
@@ -34,6 +36,12 @@ class Access:
         to_close = self.refusal is None
         self.refusal = self.refusal or ("the engine is closed", "what its queries have sent can still be taken")
         return to_close
+
+    def check(self) -> None:
+        """Raise an error if the engine cannot be used."""
+        if self.refusal is not None:
+            message, hint = self.refusal
+            raise CqelsError(message, hint=hint)
 
     def __enter__(self) -> None:
         """Be in the middle of something: whoever this thread calls meanwhile, a signal handler say, is refused."""
@@ -68,16 +76,42 @@ def synchronized(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
     return call
 
 
-def while_open(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """`synchronized`, for a method that needs an engine that is not closed."""
+def completed(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """`synchronized`, after the rest of what was interrupted has been done."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         access = self.access
         with access.lock:
-            if access.refusal is not None:
-                message, hint = access.refusal
-                raise CqelsError(message, hint=hint)
+            if access.unfinished is not None and access.refusal is None:
+                access.unfinished()
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+def while_open(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """`completed`, for a method that needs an engine that is not closed."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        access = self.access
+        with access.lock:
+            access.check()
+            if access.unfinished is not None:
+                access.unfinished()
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+def while_open_at_once(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """`while_open`, for a method that itself sees to the rest of what was interrupted."""
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.access.lock:
+            self.access.check()
             return method(self, *args, **kwargs)
 
     return call

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import thread_time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from cqels.model.sizes import format_size, parse_size
 from cqels.model.time import SECOND, format_duration, format_time, parse_duration
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Core
+    from cqels.engine.core import Core, Job
     from cqels.engine.running import Running
 
 SLICE = 128
@@ -164,45 +165,55 @@ def _most(core: Core, running: Running) -> int | None:
 # ---------------------------------------------------------------- running
 
 
-def run_guarded(core: Core, running: Running, block: int) -> None:
+def run_guarded(core: Core, running: Running, block: int) -> Job:
     """Run a pipeline over a block, as long as its budget lasts."""
     guard = running.guard
     if guard is None or running.stopped is not None:
         return
     words, pipeline = core.arena.words, running.pipeline.place
     words[pipeline + machine.NEXT] = 0
+    events = _events(core, block)
+    reasons: list[str] = []
+    size = SLICE if running.name not in core.stops else 1
+    for start in range(0, len(events), size):
+        end = min(start + size, len(events))
+        yield from core.going_on(running, partial(_is_worked_off, core, running, block, end, reasons))
+        if reasons:
+            break
+    if reasons:
+        last = max(int(words[pipeline + machine.NEXT]) - 1, 0)
+        time, number, stream = events[last, :3].tolist()
+        stop(core, running, reasons[0], core.elements_at(number) - (stream < 0), time)
+
+
+def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: list[str]) -> bool:
+    """Go on with a slice of a block, for a while: is it done, or is there a reason to stop?"""
+    guard, words = running.guard, core.arena.words
+    assert guard is not None
+    known, place = core.stops.get(running.name), running.pipeline.place
+    if known is not None:
+        left = known.ticks - int(words[place + machine.TICKS])
+        if left <= 0:
+            reasons.append(known.reason)
+            return True
+        running.patience = min(running.patience, left)  # what comes after may be what it was stopped for
+    timed = core.judging and guard.budget.time is not None
+    count, first, began = int(words[block + machine.ELEMENTS]), int(words[place + machine.NEXT]), now() if timed else 0
+    words[block + machine.ELEMENTS] = end
     try:
         with _limited(core, running):
-            reason = _sliced(core, running, guard, block)
+            done = core.work(running, block, None if known is None else known.ticks)
     except _Exceeded:
-        reason = _too_large(guard)
-    if reason is not None:
-        last = max(int(words[pipeline + machine.NEXT]) - 1, 0)
-        time, number, stream = _events(core, block)[last, :3].tolist()
-        stop(core, running, reason, core.elements_at(number) - (stream < 0), time)
-
-
-def _sliced(core: Core, running: Running, guard: Guard, block: int) -> str | None:
-    """Work off a block, a slice at a time, until there is a reason to stop."""
-    words, known = core.arena.words, core.stops.get(running.name)
-    events = _events(core, block)
-    timed = core.judging and guard.budget.time is not None
-    read = np.isin(events[:, 2], [*running.streams])
-    size = SLICE if known is None else 1
-    try:
-        for start in range(0, len(events), size):
-            words[block + machine.ELEMENTS] = min(start + size, len(events))
-            began = now() if timed else 0
-            core.work(running, block, None if known is None else known.ticks)
-            if timed:
-                reason = guard.judged(now() - began, int(np.count_nonzero(read[start : start + size])))
-                if reason is not None:
-                    return reason
-            elif known is not None and words[running.pipeline.place + machine.TICKS] >= known.ticks:
-                return known.reason
+        reasons.append(_too_large(guard))
+        return True
     finally:
-        words[block + machine.ELEMENTS] = len(events)
-    return None
+        words[block + machine.ELEMENTS] = count
+    if timed:
+        read = np.isin(_events(core, block)[first : int(words[place + machine.NEXT]), 2], [*running.streams])
+        reason = guard.judged(now() - began, int(np.count_nonzero(read)))
+        if reason is not None:
+            reasons.append(reason)
+    return done or bool(reasons)
 
 
 def _events(core: Core, block: int) -> Words:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING
-from weakref import proxy
+from functools import cached_property, partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakSet, proxy
 
 import numpy as np
 from pyoxigraph import NamedNode
@@ -30,10 +31,11 @@ from cqels.kernels import dictionary as dictionary_kernels
 from cqels.kernels import machine
 from cqels.kernels.lore import tell
 from cqels.kernels.memory import FIRST, HEAP, ROOTS, SHARED, Arena, give
-from cqels.kernels.rows import COUNT, DATA, DONE, FULL, NUMBER, WIDTH, clear
+from cqels.kernels.rows import COUNT, DATA, DONE, FULL, NUMBER, PAUSED, WIDTH, clear
 from cqels.kernels.select import PROGRAM
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import QueryError
+from cqels.model.interrupts import Working, between_steps
 from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Query, Service, Source, transform_plan, walk_plan
@@ -46,11 +48,16 @@ from cqels.store.dependencies import ANY, graphs_of
 if TYPE_CHECKING:
     from cqels.engine.recompute import Recomputation
 
+Job: TypeAlias = Generator[BaseException | None]
+"""Work that may be left and gone on with, wherever it gives something: an exception to be raised, or nothing."""
+
 DICTIONARY_ROOT, MEMO_ROOT = ROOTS, ROOTS + 1
 STEP = 1 << 16
 """Between the numbers of elements that come: so these do not depend on what is made of them here."""
 _LEAST_RELEASE = 1 << 16
 """Terms that a dictionary has at least before those that nothing refers to are looked for."""
+_PAUSE = 50_000_000
+"""Nanoseconds after which it is time to look whether something else is wanted."""
 _LARGE = 1 << 10
 """Words of a free block from which on it is not searched for terms."""
 
@@ -96,6 +103,11 @@ class Core:
         """The ends that queries had when it was done before, by their names."""
         self.ended: list[Running] = []
         """Queries that were stopped, which nobody has been told of yet."""
+        self.dropped: WeakSet[Running] = WeakSet()
+        """Queries that work was begun for and is not to be gone on with."""
+        self._jobs: deque[Job] = deque()
+        self._is_full = False
+        """There was not enough memory in the middle of something."""
         self.released = 0
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
@@ -395,8 +407,44 @@ class Core:
 
     def proceed(self, batch: Batch) -> None:
         """Elements and heartbeats, in order of time."""
-        if not len(batch):
-            return
+        self.add(batch)
+        self.resume()
+
+    def add(self, batch: Batch) -> None:
+        """Have elements and heartbeats, which `resume` works off."""
+        self._check_room()
+        if len(batch):
+            self._jobs.append(self._proceeding(batch))
+
+    @property
+    def has_work(self) -> bool:
+        """Something was begun, or is to be, that not all queries have."""
+        return bool(self._jobs)
+
+    def resume(self) -> None:
+        """Work off what there is to do. An exception leaves the rest of it to be done at the next time."""
+        with Working():
+            while self._jobs:
+                try:
+                    for error in self._jobs[0]:
+                        if error is not None:
+                            raise error
+                        between_steps()
+                except MemoryError:  # in the middle of a tick, which cannot be gone on with
+                    self._is_full = True
+                    self.abandon()
+                    raise
+                self._jobs.popleft()
+
+    def _check_room(self) -> None:
+        if self._is_full:
+            raise MemoryError("the arena is full")
+
+    def abandon(self) -> None:
+        """Let go what there is to do."""
+        self._jobs.clear()
+
+    def _proceeding(self, batch: Batch) -> Job:
         self.settle()
         makers = [each for each in self.makers.values() if each.stopped is None]
         made = {each.output for each in makers}
@@ -408,10 +456,10 @@ class Core:
             block = self._block(part, numbers)
             self.feeding.align(readers)
             for running in readers:
-                self._run(running, block)
+                yield from self._run(running, block)
             self.feeding.clear(readers)
         if linked:
-            self._chained(linked, batch)
+            yield from self._chained(linked, batch)
         else:
             self.number += STEP * int((batch.streams >= 0).sum())
             self.made = 0
@@ -448,7 +496,14 @@ class Core:
             yield part, np.concatenate([numbers[:1], numbers[chosen], numbers[-1:]]), readers
 
     def changed(self, graphs: set[NamedNode | None], services: frozenset[Service] = frozenset()) -> None:
-        """The dataset has changed: the queries that read these graphs, or ask these services, have a tick."""
+        """The dataset has changed: the queries that read these graphs, or ask these services, have a tick.
+
+        `resume` takes it.
+        """
+        self._check_room()
+        self._jobs.append(self._changing(graphs, services))
+
+    def _changing(self, graphs: set[NamedNode | None], services: frozenset[Service]) -> Job:
         self.settle()
         self.feeding.align(self.pipelines)
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
@@ -463,10 +518,10 @@ class Core:
                 self._recomputation.changed(running.pipeline)
             self.arena.words[running.pipeline.place + machine.PENDING] = 1
             block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
-            self._run(running, block)
+            yield from self._run(running, block)
             made.extend(self._made(running))
         self.feeding.clear(self.pipelines)
-        self._deliver(self.pipelines, made)
+        yield from self._deliver(self.pipelines, made)
 
     def refresh(self) -> None:
         """Bring all tables up to date with a dataset that may have changed unseen."""
@@ -481,39 +536,39 @@ class Core:
     def _makers(self, running: Running) -> list[Running]:
         return [each for each in self.running if each.output in running.streams]
 
-    def _chained(self, linked: list[Running], batch: Batch) -> None:
+    def _chained(self, linked: list[Running], batch: Batch) -> Job:
         """One event after the other: what a query makes of it arrives before the next one."""
         made: deque[tuple[int, int, tuple[Triple, ...]]] = deque()
         for place in range(len(batch)):
             one = batch[place : place + 1]
             time = int(one.times[0])
-            self._close_boundaries(linked, time)
+            yield from self._close_boundaries(linked, time)
             self.last = time
             if one.streams[0] >= 0:
                 self.number += STEP
                 self.made = 0
-                self._arrive(linked, one, self.number - STEP, made)
+                yield from self._arrive(linked, one, self.number - STEP, made)
             else:
                 for running in linked:
-                    self._run(running, self._block(one, np.array([self.number])))
+                    yield from self._run(running, self._block(one, np.array([self.number])))
                     made.extend(self._made(running))
-            self._deliver(linked, made)
+            yield from self._deliver(linked, made)
 
     def _arrive(
         self, linked: list[Running], one: Batch, number: int, made: deque[tuple[int, int, tuple[Triple, ...]]]
-    ) -> None:
+    ) -> Job:
         block = self._block(one, np.array([number]))
         for running in linked:
-            self._run(running, block)
+            yield from self._run(running, block)
             made.extend(self._made(running))
 
-    def _deliver(self, linked: list[Running], made: deque[tuple[int, int, tuple[Triple, ...]]]) -> None:
+    def _deliver(self, linked: list[Running], made: deque[tuple[int, int, tuple[Triple, ...]]]) -> Job:
         while made:
             stream, time, triples = made.popleft()
             readers = [each for each in linked if stream in each.streams]
             one = Batch.of([(time, stream, [self.terms.encode_all(triple) for triple in triples])])
             self.made = min(self.made + 1, STEP - 1)
-            self._arrive(readers, one, self.number - STEP + self.made, made)
+            yield from self._arrive(readers, one, self.number - STEP + self.made, made)
 
     def _made(self, running: Running) -> Iterator[tuple[int, int, tuple[Triple, ...]]]:
         """What a query has just made, if it is a stream; it is sent as well."""
@@ -523,7 +578,7 @@ class Core:
             if result.sign != "-" and not result.empty:
                 yield running.output, result.nanoseconds, result.triples
 
-    def _close_boundaries(self, linked: list[Running], before: int) -> None:
+    def _close_boundaries(self, linked: list[Running], before: int) -> Job:
         """Every boundary that time passes is a tick, in the order of time, producers before consumers.
 
         Those at which nothing happens are passed when something does.
@@ -537,9 +592,9 @@ class Core:
             if boundary == before:
                 return
             block = self._block(_event(boundary + 1, machine.ADVANCE), np.array([self.number]))
-            self._run(linked[place], block)
+            yield from self._run(linked[place], block)
             made.extend(self._made(linked[place]))
-            self._deliver(linked, made)
+            yield from self._deliver(linked, made)
 
     def _due(self, running: Running, before: int) -> int:
         """The first boundary at which something happens to a query; `before` if there is none before that."""
@@ -574,22 +629,41 @@ class Core:
         block[triples - place :] = batch.triples
         return place
 
-    def _run(self, running: Running, block: int) -> None:
+    def _run(self, running: Running, block: int) -> Iterable[BaseException | None]:
+        """Run a pipeline over a block. Most often that is done before anything is given."""
         if running.guard is not None:
-            run_guarded(self, running, block)
-            return
-        words, pipeline = self.arena.words, running.pipeline
-        words[pipeline.place + machine.NEXT] = 0
+            return run_guarded(self, running, block)
+        self.arena.words[running.pipeline.place + machine.NEXT] = 0
+        work = partial(self._work_in_heap, running, block)
+        outcome = _outcome(work)
+        return () if outcome is DONE else self.going_on(running, work, outcome)
+
+    def _work_in_heap(self, running: Running, block: int) -> bool:
+        """`work` for a query without a budget."""
+        words = self.arena.words
         try:
-            words[HEAP] = pipeline.heap
-            self.work(running, block)
+            words[HEAP] = running.pipeline.heap
+            return self.work(running, block)
         finally:
             words[HEAP] = SHARED
 
-    def work(self, running: Running, block: int, most: int | None = None) -> None:
-        """Go on with a block; of what that sends, only the results of so many ticks count."""
+    def going_on(self, running: Running, work: Callable[[], bool], outcome: BaseException | int = PAUSED) -> Job:
+        """Work until it is done; not if the query has been dropped, which an exception may have been the cause of."""
+        while outcome is not DONE:
+            yield outcome if isinstance(outcome, BaseException) else None
+            outcome = DONE if running in self.dropped else _outcome(work)
+
+    def work(self, running: Running, block: int, most: int | None = None) -> bool:
+        """Go on with a block, for a while: is it done? Of what that sends, only the results of so many ticks count."""
         words, pipeline = self.arena.words, running.pipeline
-        while (status := machine.run(self.arena.base, pipeline.place, block, self._steps.address)) != DONE:
+        began = perf_counter_ns()
+        while (status := self._stretch(running, block)) != DONE:
+            if status == PAUSED:
+                took = perf_counter_ns() - began
+                running.patience = max(running.patience >> 1, 1) if took > 2 * _PAUSE else running.patience << 1
+                if took > _PAUSE:
+                    break
+                continue
             if status == FULL:
                 raise MemoryError("the arena is full")
             number = int(words[pipeline.place + machine.AT])
@@ -606,6 +680,11 @@ class Core:
             else:  # an operator that orders
                 tell(self.dictionary, pipeline.terms)
         self.gather(running, most)
+        return status == DONE
+
+    def _stretch(self, running: Running, block: int) -> int:
+        """Let the machine work until it has to ask, or has done enough at once."""
+        return int(machine.run(self.arena.base, running.pipeline.place, block, self._steps.address, running.patience))
 
     def gather(self, running: Running, most: int | None = None) -> None:
         """Take what a pipeline has sent, at its first so many ticks or at all of them; what it logs is not for us."""
@@ -666,6 +745,16 @@ class Core:
         self.released += gone
         self._release_at = max(2 * len(self.dictionary), _LEAST_RELEASE)
         return gone
+
+
+def _outcome(work: Callable[[], bool]) -> BaseException | int:
+    """What comes of a stretch of work: DONE, PAUSED, or an exception, after which it can be gone on with."""
+    try:
+        return DONE if work() else PAUSED
+    except MemoryError:
+        raise
+    except BaseException as error:
+        return error
 
 
 def sources_of(query: Query) -> list[Source]:

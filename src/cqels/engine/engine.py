@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.access import Access, synchronized, while_open
+from cqels.engine.access import Access, synchronized, while_open, while_open_at_once
 from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
-from cqels.engine.clock import Clock
+from cqels.engine.clock import Arrived, Clock
 from cqels.engine.core import Core, sources_of
 from cqels.engine.intake import Data, Intake, StreamBlock, Time, bytes_of, nanoseconds
 from cqels.engine.merge import Merge
@@ -30,6 +30,7 @@ from cqels.io.objects import quads_of, triples_of
 from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
+from cqels.model.interrupts import Working, uninstall
 from cqels.model.time import MICROSECOND, parse_duration
 from cqels.plan.algebra import Query, Service, walk_plan
 from cqels.plan.prepare import planned as as_planned
@@ -208,10 +209,11 @@ class Engine:
                 result = change(self.store)
         finally:
             end()
-        if changed:
-            with self.access:
+            if changed:
                 self._core.changed(changed)
-            self._tell()
+                self.access.unfinished = self._go_on
+        if changed:
+            self._go_on()
         return result
 
     @while_open
@@ -226,9 +228,12 @@ class Engine:
             self._tell()
 
     def _take_up(self) -> None:
-        if self._services.has_news and (changed := self._services.take_up()):
-            with self.access:
+        if not self._services.has_news:
+            return
+        with Working():
+            if changed := self._services.take_up():
                 self._core.changed(set(), changed)
+                self._work()
 
     def _follow(self) -> None:
         """Have the endpoints of the queries that there are asked again from time to time."""
@@ -324,10 +329,10 @@ class Engine:
         """What joins a query has in common with which others, in a line."""
         return self._core.feeding.told(running)
 
-    @while_open
+    @while_open_at_once
     def drop(self, query: str | StandingQuery) -> None:
         """Stop a query. What it has sent can still be taken."""
-        standing = self.query(query) if isinstance(query, str) else query
+        standing = self._queries.get(query) or self.query(query) if isinstance(query, str) else query
         if self._queries.get(standing.name) is not standing:
             raise CqelsError(f"query {standing.name} has been dropped already")
         if readers := [each.name for each in self._core.named_readers(standing.running)]:
@@ -335,6 +340,9 @@ class Engine:
                 f"query {standing.name} makes a stream that is read by {', '.join(readers)}",
                 hint=f"drop {readers[0]} first",
             )
+        if self._core.has_work:
+            self._core.dropped.add(standing.running)  # what was begun may never end for it, which may be why it goes
+            self._go_on()
         standing.running.make()
         self._core.drop(standing.running)
         del self._queries[standing.name]
@@ -399,31 +407,53 @@ class Engine:
     def push_batch(self, batch: Batch) -> None:
         """Elements as words, in the order of their arrival."""
         self._take_up()
-        arrived = self._clock.arrive(batch)
-        self._proceed(arrived.released)
-        late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
-        for place, time, limit, own in late:
-            self._reject_late(batch, place, time, limit, own=own)
-        self._tell()
+        arrived: Arrived | None = None
+        try:
+            with Working():
+                arrived = self._clock.arrive(batch)
+                self._core.add(arrived.released)
+                self._work()
+            self._tell()
+        finally:
+            if arrived is not None:
+                late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
+                for place, time, limit, own in late:
+                    self._reject_late(batch, place, time, limit, own=own)
 
     @while_open
     def heartbeat(self, time: Time, stream: str | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
         number = None if stream is None else self._number(stream)
+        until = nanoseconds(time)
         self._take_up()
-        self._proceed(self._clock.heartbeat(nanoseconds(time), number))
+        with Working():
+            self._core.add(self._clock.heartbeat(until, number))
+            self._work()
         self._tell()
 
     @while_open
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
         self._take_up()
-        self._proceed(self._clock.flush())
+        with Working():
+            self._core.add(self._clock.flush())
+            self._work()
         self._tell()
 
-    def _proceed(self, released: Batch) -> None:
-        with self.access:
-            self._core.proceed(released)
+    def _go_on(self) -> None:
+        """Work off what there is to do, and tell what came of it."""
+        self._work()
+        self._tell()
+
+    def _work(self) -> None:
+        """Work off what there is to do; the next call does the rest if it is interrupted."""
+        self.access.unfinished = self._go_on
+        try:
+            with self.access:
+                self._core.resume()
+        finally:
+            if not self._core.has_work:
+                self.access.unfinished = None
 
     def _number(self, stream: str) -> int:
         if not isinstance(stream, str):
@@ -545,6 +575,9 @@ class Engine:
         self._queries.clear()
         self._follow()
         self.listening.clear()
+        self._core.abandon()
+        self.access.unfinished = None
+        uninstall()
         self._core.running.clear()
         self._core.shares.clear()
         self._core.feeding.feeders.clear()

@@ -21,6 +21,7 @@ from cqels.kernels.rows import ALWAYS, COUNT, DATA, NEVER, WIDTH, clear
 from cqels.kernels.terms import ArenaDictionary
 from cqels.lang.syntax import Range
 from cqels.model.dictionary import decode, encode
+from cqels.model.interrupts import exposed
 from cqels.model.terms import XSD_INTEGER, Term, Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Source
@@ -51,7 +52,7 @@ class Recomputation:
         self._notice(pipeline, part, contents)
         self._arena.words[part.place + machine.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
-        bag = evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events)
+        bag = exposed(lambda: evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events))
         after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
         before = self._before(part)
         for row in dict.fromkeys((*before, *after)):

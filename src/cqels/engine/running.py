@@ -64,6 +64,8 @@ class Running:
     """What it has taken of its budget, if it has one."""
     stopped: Stop | None = None
     """Its end, if it took more: it has no pipeline any more."""
+    patience: int = 1024
+    """Ticks and elements that are worked off at once, about as many as take some hundredths of a second."""
 
     ready: deque[Result] = field(default_factory=deque)
     """Results that were made of it, and not taken yet."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cqels.engine.access import synchronized, while_open
+from cqels.engine.access import completed, while_open
 from cqels.engine.running import Running
 from cqels.io import Result
 from cqels.model.errors import CqelsError, QueryStopped
@@ -64,7 +64,7 @@ class StandingQuery:
         """Why the query was stopped, if it took more than its budget."""
         return None if self.running.stopped is None else self.running.stopped.reason
 
-    @synchronized
+    @completed
     def take(self) -> list[Result]:
         """What has been sent and not yet taken; QueryStopped if that is nothing, and nothing will come any more."""
         self._engine.renew()
@@ -80,7 +80,7 @@ class StandingQuery:
         """
         return iter(self._take_one, None)
 
-    @synchronized
+    @completed
     def _take_one(self) -> Result | None:
         taken = self.running.take_one()
         if taken is None:
@@ -152,7 +152,7 @@ class StandingQuery:
 
     # ------------------------------------------------------------ tables
 
-    @synchronized
+    @completed
     def arrow(self) -> pyarrow.Table:
         """What has been sent and not yet taken as an Arrow table: time, tick, sign and a column for each variable.
 
@@ -166,7 +166,7 @@ class StandingQuery:
         self._check(table.num_rows)
         return table
 
-    @synchronized
+    @completed
     def terms(self) -> pyarrow.RecordBatch:
         """What has been sent and not yet taken as Arrow columns of N-Triples texts, the fastest way to take it.
 

@@ -17,6 +17,7 @@ from cqels.kernels.terms import ArenaDictionary
 from cqels.lang.expressions import Call, Expression, Var
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import Register, Tag, register_value
+from cqels.model.interrupts import exposed
 from cqels.model.terms import XSD, Term, boolean
 from cqels.model.values import ExpressionError, effective_boolean, literal_of
 from cqels.plan.functions import Context, evaluate
@@ -152,7 +153,7 @@ class Calls:
             self.dictionary.register(arguments[0])
             return
         try:
-            result = self.word_of(self._compute(int(words[request + FUNCTION]), arguments))
+            result = self.word_of(exposed(self._compute, int(words[request + FUNCTION]), arguments))
         except ExpressionError:
             result = 0
         words[request + RESULT] = result

@@ -74,6 +74,7 @@ from cqels.kernels.rows import (
     NEVER,
     NUMBER,
     OLDEST,
+    PAUSED,
     TIME,
     WEIGHT,
     WIDTH,
@@ -168,10 +169,11 @@ def recompute_step(base, operator, now):
 
 
 @kernel
-def run(base, pipeline, block, steps):
-    """Work off the elements of a block: DONE, NEED_CALL (answer and call again) or FULL.
+def run(base, pipeline, block, steps, most):
+    """Work off the elements of a block: DONE, NEED_CALL (answer and call again), FULL, or PAUSED between two ticks.
 
-    `steps` is the address of a table of the operators' steps, by their kinds (`Steps`).
+    `steps` is the address of a table of the operators' steps, by their kinds (`Steps`).  There is a pause after so many
+    ticks and elements at `most`.
     """
     while True:
         if load(base, pipeline + AT) >= 0:
@@ -181,6 +183,9 @@ def run(base, pipeline, block, steps):
         number = load(base, pipeline + NEXT)
         if number == load(base, block + ELEMENTS):
             return DONE
+        if most == 0:
+            return PAUSED
+        most -= 1
         element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
         time = load(base, element)
         if _close_boundary(base, pipeline, load(base, block + START), time):

@@ -1,0 +1,182 @@
+"""Signals and exceptions in the middle of a push: every query has the block in the end, or none has it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
+from types import FrameType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyoxigraph import Literal, NamedNode, Quad
+
+from cqels import Engine
+from cqels.engine import core
+from cqels.io import Element
+from cqels.model import interrupts
+from cqels.store.dataset import Store
+
+from ..incremental import Incremental
+from ..properties.test_engine import COMPANY, MANY
+from ..random_queries import scenarios
+from ..scenarios import Scenario, run
+
+STREAM = "http://ex.org/s"
+PREFIX = "PREFIX : <http://ex.org/> "
+ALL = PREFIX + "SELECT ?s ?v { STREAM :s [RANGE 100d] { ?s :p ?v } }"
+COUNTED = PREFIX + "SELECT (COUNT(*) AS ?n) { STREAM :s [RANGE 100d] { ?s :p ?v } }"
+ENDLESS = PREFIX + 'SELECT ?s { STREAM :s [NOW] { ?s :p ?v } FILTER(REGEX(STR(?v), "^(a+)+$")) }'
+SIZES = [pytest.param(30, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
+
+
+class Interrupted(Incremental):
+    """An engine that is interrupted at some of the places where that is possible, and goes on at the next call."""
+
+    def push(self, element: Element) -> None:
+        self._interrupted(lambda: Incremental.push(self, element))
+
+    def heartbeat(self, time: int, stream: str | None = None) -> None:
+        self._interrupted(lambda: Incremental.heartbeat(self, time, stream))
+
+    def update(self, change: Callable[[Store], object]) -> None:
+        self._interrupted(lambda: Incremental.update(self, change))
+
+    def _interrupted(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except KeyboardInterrupt:
+            return
+
+
+@pytest.mark.parametrize("examples", SIZES)
+def test_interrupted_work_is_completed(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is interrupted, the engine sends what the reference sends."""
+    monkeypatch.setattr(core, "_PAUSE", -1)  # a pause after every tick
+
+    @settings(max_examples=examples)
+    @given(scenarios(COMPANY, beside=2), st.integers(0, 2**32))
+    def law(scenario: Scenario, seed: int) -> None:
+        random, left = Random(seed), count(200, -1)
+
+        def between_steps() -> None:
+            if random.random() < 0.3 and next(left) > 0:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(core, "between_steps", between_steps)
+            sent = run(scenario, engine=Interrupted)
+        assert sent == run(scenario)
+
+    law()
+
+
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float], None]]:
+    """Rings after some seconds: Ctrl-C."""
+    before = signal.signal(signal.SIGALRM, raise_interrupt)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def block(first: int) -> bytes:
+    kind = "<http://www.w3.org/2001/XMLSchema#integer>"
+    lines = (f'<{STREAM}{n % 7}> <http://ex.org/p> "{n}"^^{kind} {n} .\n' for n in range(first, first + 500))
+    return "".join(lines).encode()
+
+
+@pytest.mark.parametrize("trials", [pytest.param(8, id="some"), pytest.param(500, id="many", marks=pytest.mark.fuzz)])
+def test_a_signal_leaves_all_queries_with_a_block_or_none(alarm: Callable[[float], None], trials: int) -> None:
+    blocks = [block(500 * number) for number in range(20)]
+    for trial in range(trials):
+        with Engine() as engine:
+            rows, counted = engine.register(ALL), engine.register(COUNTED, emit="changes")
+            hit, number = 0, 0
+            try:
+                alarm(Random(trial).uniform(0.001, 0.05))
+                for number in range(20):
+                    engine.push(STREAM, blocks[number])
+            except KeyboardInterrupt:
+                hit = 1
+            alarm(0)
+            for later in range(number + 1, 20):
+                engine.push(STREAM, blocks[later])
+            there = len(rows.take())
+            assert there in (10_000, 10_000 - 500 * hit)
+            assert counted.take()[-1].values[0].value == str(there)
+
+
+def test_a_query_that_does_not_come_back_can_be_interrupted_and_dropped(alarm: Callable[[float], None]) -> None:
+    with Engine() as engine:
+        before = engine.register(ALL)
+        endless = engine.register(ENDLESS)
+        after = engine.register(COUNTED, emit="changes")
+        alarm(0.3)
+        with pytest.raises(KeyboardInterrupt):
+            engine.push(STREAM, f'<{STREAM}> <http://ex.org/p> "{"a" * 40}b" .', time=1)
+        alarm(0.3)
+        with pytest.raises(KeyboardInterrupt):  # it goes on with the same
+            before.take()
+        endless.drop()
+        engine.push(STREAM, f'<{STREAM}> <http://ex.org/p> "b" .', time=2)
+        assert len(before.take()) == 2
+        assert [result.values[0].value for result in after.take() if result.sign == "+"][-1] == "2"
+
+
+def test_handlers_wait_while_the_engine_works_and_only_then(alarm: Callable[[float], None]) -> None:
+    called: list[str] = []
+    signal.signal(signal.SIGALRM, lambda number, frame: called.append("handler"))
+    mine = signal.getsignal(signal.SIGALRM)
+    with Engine() as engine:
+        engine.register(ALL, callback=lambda result: signal.raise_signal(signal.SIGALRM) or called.append("callback"))
+        engine.push(STREAM, f"<{STREAM}> <http://ex.org/p> 1 .", time=1)
+        assert called == ["handler", "callback"]  # a callback is not part of the work
+        with interrupts.Working():
+            signal.raise_signal(signal.SIGALRM)
+            assert called == ["handler", "callback"]
+            assert interrupts.exposed(lambda: len(called)) == 3
+            signal.raise_signal(signal.SIGALRM)
+        assert called == ["handler", "callback", "handler", "handler"]
+    assert signal.getsignal(signal.SIGALRM) is mine
+
+
+def test_an_error_of_the_reject_sink_loses_nothing() -> None:
+    def refuse(rejected: object) -> None:
+        raise RuntimeError("the sink is closed")
+
+    with Engine(reject=refuse) as engine:
+        query = engine.register(ALL)
+        lines = [f"<{STREAM}> <http://ex.org/p> {number} ." for number in range(3)]
+        with pytest.raises(RuntimeError, match="closed"):
+            engine.push(STREAM, lines, [5, 1, 6])
+        assert len(query.take()) == 2
+
+
+def test_an_update_that_fails_halfway_is_seen_as_far_as_it_went() -> None:
+    with Engine() as engine:
+        query = engine.register(PREFIX + "SELECT ?v { STREAM :s [ALL] { ?s :p ?o } ?s :in ?v }", emit="changes")
+        engine.push(STREAM, "<http://ex.org/a> <http://ex.org/p> 1 .", time=1)
+
+        def change(store: Store) -> None:
+            store.add([Quad(NamedNode("http://ex.org/a"), NamedNode("http://ex.org/in"), Literal(1))])
+            raise RuntimeError("no more")
+
+        with pytest.raises(RuntimeError):
+            engine.update(change)
+        assert len(query.take()) == 1
+
+
+def test_a_full_engine_stays_full() -> None:
+    with Engine(size=1 << 21) as engine:
+        engine.register(PREFIX + "SELECT * { STREAM :s [ALL] { ?s ?p ?o } }")
+        texts = [f"<{STREAM}{number}> <http://ex.org/p> {number} ." for number in range(20_000)]
+        for _ in range(2):
+            with pytest.raises(MemoryError, match="the arena is full"):
+                engine.push(STREAM, texts, list(range(20_000)))
