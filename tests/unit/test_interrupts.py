@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from random import Random
 from types import FrameType
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad
 
-from cqels import Engine
-from cqels.engine import core
+from cqels import Engine, QueryStopped
+from cqels.engine import budgets, core
 from cqels.io import Element
 from cqels.model import interrupts
+from cqels.model.time import SECOND
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
@@ -180,3 +182,61 @@ def test_a_full_engine_stays_full() -> None:
         for _ in range(2):
             with pytest.raises(MemoryError, match="the arena is full"):
                 engine.push(STREAM, texts, list(range(20_000)))
+
+
+# ---------------------------------------------------------------- in the middle of an element
+
+CROSS = PREFIX + "SELECT * { STREAM :s [ALL] { ?a :p ?b } STREAM :s [ALL] { ?c :p ?d } STREAM :s [ALL] { ?e :p ?f } }"
+PATHS = PREFIX + "SELECT * { STREAM :s [ALL] { ?a :p+ ?b } }"
+MANY_AT_ONCE = " ".join(f"<{STREAM}{n}> <http://ex.org/p> <{STREAM}{n + 1}> ." for n in range(150))
+"""An element of which a join of three makes 3,375,000 rows in one step, and a path 11,325."""
+
+
+@pytest.mark.parametrize("text", [CROSS, PATHS], ids=["join", "closure"])
+def test_a_long_step_is_stopped_by_a_budget_of_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "STRETCH", 0)
+    with Engine(stopped=lambda query: None) as engine:
+        query, other = engine.register(text, time=1), engine.register(COUNTED)
+        engine.push(STREAM, MANY_AT_ONCE, time=1)
+        assert query.stopped is not None
+        assert "an element takes it" in query.stopped
+        assert query.running.stopped == replace(query.running.stopped, ticks=0)  # in the middle of the first tick
+        assert [result.values[0].value for result in other.take()] == ["150"]
+
+
+@pytest.mark.parametrize("text", [CROSS, PATHS], ids=["join", "closure"])
+def test_a_signal_in_a_long_step_stops_the_query(
+    text: str, alarm: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the middle of a step cannot be gone on with: the query is stopped, and says so; others are whole."""
+    with Engine(stopped=lambda query: None) as engine:
+        before, query, after = engine.register(COUNTED), engine.register(text), engine.register(ALL)
+        monkeypatch.setattr(engine._core, "watch", lambda: signal.raise_signal(signal.SIGALRM))
+        with pytest.raises(KeyboardInterrupt):
+            engine.push(STREAM, MANY_AT_ONCE, time=1)
+        monkeypatch.undo()
+        assert [result.values[0].value for result in before.take()] == ["150"]
+        assert len(after.take()) == 150
+        assert "interrupted in the middle of a tick" in str(query.stopped)
+        with pytest.raises(QueryStopped):
+            query.take()
+        query.drop()
+        engine.push(STREAM, MANY_AT_ONCE, time=2)
+        assert [result.values[0].value for result in before.take()] == []
+
+
+def test_a_function_that_does_not_come_back_is_stopped_by_a_budget_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "STRETCH", SECOND // 10)
+    with Engine(stopped=lambda query: None) as engine:
+        endless, other = engine.register(ENDLESS, name="endless", time="5ms"), engine.register(COUNTED)
+        element = f'<{STREAM}> <http://ex.org/p> "{"a" * 40}b" .'
+        engine.push(STREAM, element, time=1)
+        assert "5ms is the most" in str(endless.stopped)
+        assert len(other.take()) == 1
+        assert signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL
+    stop = endless.running.stopped
+    assert stop is not None
+    with Engine() as engine, engine.obeying({"endless": stop}):  # what is done again is not begun
+        again = engine.register(ENDLESS, name="endless", time="5ms")
+        engine.push(STREAM, element, time=1)
+        assert again.stopped == stop.reason

@@ -3,12 +3,13 @@
 Memory is the words of the arena that a query's pipeline holds, counted where they are taken: so a query that grows
 without end within one tick is stopped within it.  They are taken in a heap of its own, and given back together.  Terms
 belong to all queries and are not counted.  Time is that of the processor, for each element of the query's streams, on
-average over a stretch of work.
+average over a stretch of work.  A query is stopped in the middle of an element that takes longer than a stretch: in a
+long step of the machine, and in what Python computes (in the main thread, where a signal can interrupt that).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from cqels.engine.batch import Words
 from cqels.kernels import machine
 from cqels.kernels.memory import LIMIT, REACHED
 from cqels.model.errors import CqelsError
+from cqels.model.interrupts import ticking
 from cqels.model.sizes import format_size, parse_size
 from cqels.model.time import SECOND, format_duration, format_time, parse_duration
 
@@ -80,6 +82,14 @@ class Guard:
         limits = {"memory": self.budget.memory, "time": self.budget.time}
         return {**limits, "spent": self.spent, "elements": self.elements}
 
+    def overdue(self, spent: int, elements: int) -> str | None:
+        """What is wrong with the time that it takes, in the middle of an element: with more work than is judged."""
+        assert self.budget.time is not None
+        spent, elements = self.spent + spent, max(self.elements + elements, 1)
+        if spent < (STRETCH if self.warm else 2 * STRETCH) or spent // elements <= self.budget.time:
+            return None
+        return f"an element takes it {_short(spent // elements)}, and {format_duration(self.budget.time)} is the most"
+
     def judged(self, spent: int, elements: int) -> str | None:
         """Count work. What is wrong with the time that it takes, if a stretch is over; then another one begins."""
         if self.budget.time is None:
@@ -105,6 +115,10 @@ class Stop:
 
 class _Exceeded(Exception):
     """There is no more memory in the budget."""
+
+
+class _Overdue(BaseException):
+    """An element takes far more time than the budget has: no function of a query is to catch this."""
 
 
 def restored(guard: Guard | None, state: dict[str, Any] | None) -> Guard | None:
@@ -199,12 +213,21 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
         running.patience = min(running.patience, left)  # what comes after may be what it was stopped for
     timed = core.judging and guard.budget.time is not None
     count, first, began = int(words[block + machine.ELEMENTS]), int(words[place + machine.NEXT]), now() if timed else 0
+
+    def watch() -> None:
+        reason = guard.overdue(now() - began, int(words[place + machine.NEXT]) - first)
+        if reason is not None:
+            raise _Overdue(reason)
+
     words[block + machine.ELEMENTS] = end
     try:
-        with _limited(core, running):
+        with _limited(core, running), _watching(core, watch if timed else None):
             done = core.work(running, block, None if known is None else known.ticks)
     except _Exceeded:
         reasons.append(_too_large(guard))
+        return True
+    except _Overdue as overdue:
+        reasons.append(str(overdue))
         return True
     finally:
         words[block + machine.ELEMENTS] = count
@@ -214,6 +237,20 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
         if reason is not None:
             reasons.append(reason)
     return done or bool(reasons)
+
+
+@contextmanager
+def _watching(core: Core, watch: Callable[[], None] | None) -> Iterator[None]:
+    """Have long steps of the machine, and what Python computes for them, watched."""
+    if watch is None:
+        yield
+        return
+    core.watch = watch
+    try:
+        with ticking(watch):
+            yield
+    finally:
+        del core.watch
 
 
 def _events(core: Core, block: int) -> Words:

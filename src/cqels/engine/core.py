@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from weakref import WeakSet, proxy
 
 import numpy as np
@@ -15,7 +15,7 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.answers import Answers
 from cqels.engine.batch import Batch, Words
-from cqels.engine.budgets import Budget, Guard, Stop, run_guarded, stop_uncompiled, within
+from cqels.engine.budgets import Budget, Guard, Stop, run_guarded, stop, stop_uncompiled, within
 from cqels.engine.feeding import Feeding, Fit
 from cqels.engine.published import PublishedAnswers, without_slide
 from cqels.engine.running import Running
@@ -65,6 +65,9 @@ _LARGE = 1 << 10
 class Core:
     """Runs queries over the streams it is told of, each element in its turn."""
 
+    watch: Callable[[], None] = staticmethod(lambda: None)
+    """Raises an exception where the query that is worked for is to be stopped in the middle of a step."""
+
     def __init__(self, store: Store, arena: Arena, *, start: int = 0, share: bool = True) -> None:
         self.store = store
         self.share = share
@@ -112,7 +115,12 @@ class Core:
         self.holders: list[Callable[[], Iterable[Words]]] = []
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
         self._release_at = _LEAST_RELEASE
-        self._steps = machine.Steps()
+        itself = proxy(self)
+        self._steps = machine.Steps(lambda: bool(itself.is_abandoned()))
+        self._is_alone = False
+        """What is worked for is a query that no other has a part in."""
+        self._abandoned: BaseException | None = None
+        """Why a step was not gone on with."""
         self._tables = Tables(arena, store, self.terms)
         self.block = (0, 0)
         """Place and words of the block that elements are written to."""
@@ -650,12 +658,16 @@ class Core:
     def going_on(self, running: Running, work: Callable[[], bool], outcome: BaseException | int = PAUSED) -> Job:
         """Work until it is done; not if the query has been dropped, which an exception may have been the cause of."""
         while outcome is not DONE:
+            if running.broken:
+                stop(self, running, "it was interrupted in the middle of a tick", self.elements, self.last)
             yield outcome if isinstance(outcome, BaseException) else None
-            outcome = DONE if running in self.dropped else _outcome(work)
+            gone = running in self.dropped or running.stopped is not None
+            outcome = DONE if gone else _outcome(work)
 
     def work(self, running: Running, block: int, most: int | None = None) -> bool:
         """Go on with a block, for a while: is it done? Of what that sends, only the results of so many ticks count."""
         words, pipeline = self.arena.words, running.pipeline
+        self._is_alone = running.share is None and not running.uses and pipeline.sends
         began = perf_counter_ns()
         while (status := self._stretch(running, block)) != DONE:
             if status == PAUSED:
@@ -665,7 +677,7 @@ class Core:
                     break
                 continue
             if status == FULL:
-                raise MemoryError("the arena is full")
+                self._raise_full(running)
             number = int(words[pipeline.place + machine.AT])
             if number == 0:  # the windows come before all operators
                 tell_times(self.dictionary, pipeline.place)
@@ -681,6 +693,26 @@ class Core:
                 tell(self.dictionary, pipeline.terms)
         self.gather(running, most)
         return status == DONE
+
+    def is_abandoned(self) -> bool:
+        """In the middle of a long step: is it not to be gone on with, since there was a signal or too much time?
+
+        What others depend on is gone on with: signals wait until the tick is over.
+        """
+        try:
+            self.watch()
+            if self._is_alone:
+                between_steps()
+        except BaseException as error:
+            self._abandoned = error
+        return self._abandoned is not None
+
+    def _raise_full(self, running: Running) -> NoReturn:
+        error, self._abandoned = self._abandoned, None
+        if error is None:
+            raise MemoryError("the arena is full")
+        running.broken = True
+        raise error
 
     def _stretch(self, running: Running, block: int) -> int:
         """Let the machine work until it has to ask, or has done enough at once."""

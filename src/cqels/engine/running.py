@@ -64,6 +64,8 @@ class Running:
     """What it has taken of its budget, if it has one."""
     stopped: Stop | None = None
     """Its end, if it took more: it has no pipeline any more."""
+    broken: bool = False
+    """It was interrupted in the middle of a step, and cannot go on."""
     patience: int = 1024
     """Ticks and elements that are worked off at once, about as many as take some hundredths of a second."""
 

@@ -34,6 +34,7 @@ another comes with other stamps, as DISTINCT gives them.
 
 from __future__ import annotations
 
+from cqels.kernels.asking import is_abandoned
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, give, load, store, take
 from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, TIME, WEIGHT, add_row, row_at, said
@@ -63,6 +64,9 @@ EDGE_WORDS = 11
 TARGET, PAIR_STAMPS, NEXT_PAIR = 0, 1, 4
 PAIR_WORDS = 5
 CHANGED, CHECKED = 1, 2
+
+_SEARCHES = 63
+"""After so many searches, and one, it is asked whether to go on."""
 
 
 def make_closure(arena: Arena, out: int, queue: int, *, root: int = 0) -> int:
@@ -222,6 +226,8 @@ def _search_all(base, closure):
     while node != 0:
         if load(base, node + TOUCHED) == CHANGED and (root == 0 or root == load(base, node + TERM)):
             _search(base, closure, node)
+            if load(base, closure + SEARCHES) & _SEARCHES == 0 and is_abandoned(base):
+                return False
             if not _send(base, closure, node):
                 return False
         node = load(base, node + TOUCHED_NEXT)

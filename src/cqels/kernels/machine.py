@@ -51,11 +51,14 @@ an operator needs an answer from Python, and goes on at the same place.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from importlib import import_module
 
 import numpy as np
 
 from cqels.kernels.ahead import KEYS, ROWS, expect_leaving, expect_triple, is_far
+from cqels.kernels.asking import ASK
 from cqels.kernels.buffers import TOGETHER
 from cqels.kernels.coming import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
 from cqels.kernels.feed import log_rows, next_logged
@@ -135,13 +138,21 @@ LISTING is not an operator but the sending of a whole result: of the base, the p
 TELL_JOINED and TELL_GROUPS are steps of a JOIN and a GROUP in which they send all their rows.
 """
 
+_ASKED = len(_STEPS)
+
 
 class Steps:
-    """The addresses of the operators' steps in this process. A step is compiled when a query first needs it."""
+    """The addresses of the operators' steps in this process. A step is compiled when a query first needs it.
 
-    def __init__(self) -> None:
-        self._table = np.zeros(len(_STEPS), dtype=np.int64)
+    Behind them is that of `is_abandoned`, which kernels ask that work long (asking.py).
+    """
+
+    def __init__(self, is_abandoned: Callable[[], bool] = lambda: False) -> None:
+        self._table = np.zeros(len(_STEPS) + 1, dtype=np.int64)
         self.address: int = self._table.ctypes.data
+        words = [ctypes.c_int64] * 4
+        self._asked = ctypes.CFUNCTYPE(*words)(lambda *_: is_abandoned())
+        self._table[_ASKED] = ctypes.cast(self._asked, ctypes.c_void_p).value or 0
 
     def need(self, kind: int) -> None:
         if self._table[kind] == 0:
@@ -175,6 +186,14 @@ def run(base, pipeline, block, steps, most):
     `steps` is the address of a table of the operators' steps, by their kinds (`Steps`).  There is a pause after so many
     ticks and elements at `most`.
     """
+    store(base, ASK, load(steps, _ASKED))
+    status = _work_off(base, pipeline, block, steps, most)
+    store(base, ASK, 0)
+    return status
+
+
+@kernel
+def _work_off(base, pipeline, block, steps, most):
     while True:
         if load(base, pipeline + AT) >= 0:
             status = _tick(base, pipeline, steps)

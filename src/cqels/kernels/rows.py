@@ -25,6 +25,7 @@ row with weight -1 has the very stamps of the row it undoes.
 
 from __future__ import annotations
 
+from cqels.kernels.asking import ROWS, is_abandoned
 from cqels.kernels.jit import kernel
 from cqels.kernels.memory import Arena, copy, give, load, store, take
 
@@ -75,8 +76,12 @@ def widen(arena: Arena, queue: int) -> None:
 
 @kernel
 def add_row(base, queue):
-    """Room for one more row at the end: its place, all words 0 or left from before; 0 if the arena is full."""
+    """Room for one more row at the end: its place, all words 0 or left from before; 0 if the arena is full, or if there
+    are many already and the work is abandoned.
+    """
     count = load(base, queue + COUNT)
+    if count & ROWS == ROWS and is_abandoned(base):
+        return 0
     if count == load(base, queue + ROOM):
         return add_rows(base, queue, 1)
     store(base, queue + COUNT, count + 1)

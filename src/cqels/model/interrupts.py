@@ -9,7 +9,8 @@ At all other times they are called at once, as ever.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
@@ -22,6 +23,9 @@ _NAMES = "SIGINT SIGTERM SIGALRM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGVTALRM SIGPRO
 _SIGNALS = [int(getattr(signal, name)) for name in _NAMES.split() if hasattr(signal, name)]
 _handler_of: Callable[[int], Any] = import_module("_signal").getsignal
 """`signal.getsignal` without a name for what is no function, which takes longer than all the rest of a small push."""
+
+
+_TICK = 0.1
 
 
 class _Waiting:
@@ -92,6 +96,31 @@ def exposed(compute: Callable[..., T], *arguments: Any) -> T:
         return compute(*arguments)
     finally:
         _STATE.exposed = False
+
+
+@contextmanager
+def ticking(look: Callable[[], None]) -> Iterator[None]:
+    """Call a function every tenth of a second of the processor while a value is computed; it may raise an exception.
+
+    That needs a signal, SIGVTALRM, and so the main thread; where someone else uses the signal nothing is called.
+    """
+    number, timer = getattr(signal, "SIGVTALRM", 0), getattr(signal, "ITIMER_VIRTUAL", 0)
+    mine = _STATE.working and get_ident() == main_thread().ident and number
+    if not mine or _handler_of(number) != signal.SIG_DFL or signal.getitimer(timer)[0]:
+        yield
+        return
+
+    def called(number: int, frame: FrameType | None) -> None:
+        if _STATE.exposed:
+            look()
+
+    _install(number, called)
+    signal.setitimer(timer, _TICK, _TICK)
+    try:
+        yield
+    finally:
+        signal.setitimer(timer, 0)
+        signal.signal(number, signal.SIG_DFL)
 
 
 def uninstall() -> None:
