@@ -167,6 +167,18 @@ def test_what_to_do_where_results_are_gone_is_asked(tmp_path: Path, caplog: pyte
     assert taken_up("stop")[0] is None  # a new checkpoint: nothing of it is gone
 
 
+def test_a_query_is_known_by_its_text_where_it_is_planned_otherwise(tmp_path: Path) -> None:
+    app = App(lambda: pytest.fail("Spark is not needed"))
+    app.files(f"<http://ex.org/a>={tmp_path}/a.nt")
+    text = "SELECT ?s { STREAM <http://ex.org/a> [NOW] { ?s ?p ?o } }"
+    app.add(text, name="q")
+    for known, print in ((text, "of an older release"), (text.replace("NOW", "ALL"), "of this one")):
+        before = manifest(queries={"q": "of an older release"}, texts={"q": {"text": known}})
+        now = manifest(queries={"q": "of this one"})
+        app._recognize(before, now)
+        assert now.queries == {"q": print}
+
+
 def test_a_late_element_is_told_once() -> None:
     """Each engine tells of it, with the triples that it has of it."""
 

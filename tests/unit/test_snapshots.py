@@ -12,6 +12,7 @@ import pytest
 
 import cqels
 from cqels.engine import snapshot
+from cqels.engine.running import Running
 from cqels.flow import places, stages
 from cqels.flow.stages import Pipeline
 from cqels.kernels import layouts, window
@@ -186,6 +187,29 @@ def test_a_plan_is_what_was_written(text: str) -> None:
     assert again.prefixes == query.prefixes
     assert fingerprint(again) == fingerprint(query) == fingerprint(prepare(text, name="other"))
     assert fingerprint(prepare(text.replace(":p", ":pp"))) != fingerprint(query)
+
+
+def test_a_query_that_is_planned_in_another_way_is_the_same(written: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is kept: what counts is that the text is as it was."""
+    real = Running.fingerprint.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(Running, "fingerprint", property(lambda running: "other" + real(running)))
+    made, queries = engine()
+    with made:
+        made.restore(written)
+        feed(made, 600, 20)
+        found = sent(queries)
+    other, queries = engine()
+    with other:
+        other.drop("top")
+        other.register(P + QUERIES["top"].replace("LIMIT 3", "LIMIT 4"), name="top")
+        with pytest.raises(CqelsError, match="'top' is another query"):
+            other.restore(written)
+    monkeypatch.undo()
+    made, queries = engine()
+    with made:
+        made.restore(written)
+        feed(made, 600, 20)
+        assert found == sent(queries)
 
 
 def test_the_parts_of_a_spread_query_are_written_too() -> None:

@@ -31,7 +31,8 @@ from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Damaged
 from cqels.model.release import RELEASE
 from cqels.model.sealed import is_sealed, seal, unseal
-from cqels.plan.algebra import Query
+from cqels.plan.algebra import Query, QueryText
+from cqels.plan.prepare import is_same
 from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
 
@@ -180,6 +181,7 @@ class State:
                     **({} if running.member is not None else _pipeline(running)),
                     "name": running.name,
                     "query": running.fingerprint,
+                    "text": None if running.query.text is None else asdict(running.query.text),
                     "streams": sorted(running.streams),
                     "output": running.output,
                     "budget": None if running.guard is None else running.guard.state(),
@@ -315,6 +317,10 @@ def _other_layouts(page: dict[str, Any]) -> CqelsError:
 def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]) -> None:
     there = {running.name: running.fingerprint for running in core.running}
     then = {state["name"]: state["query"] for state in page["queries"]}
+    texts = {state["name"]: QueryText(**state["text"]) for state in page["queries"] if state.get("text")}
+    for running in core.running:
+        if there[running.name] != then.get(running.name) and is_same(texts.get(running.name), running.query):
+            there[running.name] = then[running.name]
     faults = [f"'{name}' is not registered" for name in then if name not in there]
     faults += [f"'{name}' is not in the snapshot" for name in there if name not in then]
     faults += [f"'{name}' is another query" for name in then if name in there and there[name] != then[name]]

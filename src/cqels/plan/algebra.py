@@ -256,6 +256,18 @@ class Reused(Plan):
 
 
 @dataclass(frozen=True, slots=True)
+class QueryText:
+    """What a query was prepared from: its text, and what was said beside it."""
+
+    text: str
+    base: str | None = None
+    dialect: str | None = None
+    emit: str | None = None
+    policy: str | None = None
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A planned query: what to compute, how to speak of it, when to emit.
 
@@ -280,6 +292,8 @@ class Query:
     prefixes: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     warnings: tuple[QueryError, ...] = field(default=(), compare=False, repr=False)
     """What is allowed and yet is probably not meant, such as a selected variable that nothing binds."""
+    text: QueryText | None = field(default=None, compare=False, repr=False)
+    """What it was prepared from; None if that is not all of it."""
 
     @property
     def selected(self) -> tuple[str, ...]:

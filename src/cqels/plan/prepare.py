@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cqels.lang.parser import parse
 from cqels.model.errors import CqelsError, QueryError, Source
-from cqels.plan.algebra import Query
+from cqels.plan.algebra import Query, QueryText
 from cqels.plan.binder import bind
+from cqels.plan.written import fingerprint
 
 
 def prepare(
@@ -32,7 +34,7 @@ def prepare(
         query = bind(parsed, name=name, emit=emit, policy=policy, lenient=lenient)
         for warning in query.warnings:
             warning.locate(Source(text, source))
-        return query
+        return replace(query, text=QueryText(text, base, dialect, emit, policy, lenient))
     except CqelsError as error:
         error.locate(Source(text, source))
         raise
@@ -60,3 +62,14 @@ def read_query(path: Path) -> str:
         raise QueryError(f"{path} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise QueryError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def is_same(known: QueryText | None, query: Query) -> bool:
+    """Whether a kept text is that of a query, as this release plans it: an earlier one may have planned otherwise."""
+    if known is None:
+        return False
+    options: dict[str, Any] = {"dialect": known.dialect, "emit": known.emit, "policy": known.policy, "base": known.base}
+    try:
+        return fingerprint(prepare(known.text, **options, lenient=known.lenient)) == fingerprint(query)
+    except CqelsError:
+        return False

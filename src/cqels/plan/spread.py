@@ -72,6 +72,7 @@ class Spread:
                 query,
                 name=f"{query.name} ({number + 1} of {count})",
                 plan=_divided(query.plan, self.key, number, count),
+                text=None,
             )
             for number in range(count)
         )
@@ -151,8 +152,8 @@ def _with_rest(query: Query, key: str) -> Spread:
     rest: Plan = Reused(Values(columns, ((None,) * len(columns),)), 0, columns)
     for node in reversed(above):
         rest = replace(node, input=rest)
-    divided = replace(query, plan=changes, variables=names, emit="changes", warnings=())
-    return Spread(key, divided, replace(query, plan=rest, warnings=()))
+    divided = replace(query, plan=changes, variables=names, emit="changes", warnings=(), text=None)
+    return Spread(key, divided, replace(query, plan=rest, warnings=(), text=None))
 
 
 def _check_rest(node: _Above) -> None:

@@ -31,8 +31,9 @@ VERSION = 1
 NODES: dict[str, tuple[type, str]] = {
     "query": (
         Query,
-        "form plan variables emit policy dialect name template default_graphs named_graphs prefixes",
+        "form plan variables emit policy dialect name template default_graphs named_graphs prefixes text",
     ),
+    "text": (algebra.QueryText, "text base dialect emit policy lenient"),
     "unit": (algebra.Unit, ""),
     "pattern": (algebra.Triple, "subject predicate object"),
     "triples": (algebra.Triples, "patterns"),
@@ -164,7 +165,7 @@ def read(written: dict[str, Any]) -> Any:
 
 def fingerprint(query: Query) -> str:
     """The same for queries that mean the same in the same words, whatever their names and prefixes."""
-    return digest(replace(query, name=None, prefixes=()))
+    return digest(replace(query, name=None, prefixes=(), text=None))
 
 
 def digest(value: Any) -> str:

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,8 @@ from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_duration, parse_time
-from cqels.plan.algebra import Query, Service, Values, walk_plan
+from cqels.plan.algebra import Query, QueryText, Service, Values, walk_plan
+from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
 from cqels.plan.spread import NotSpread, Spread, spreading
 from cqels.plan.written import fingerprint
@@ -438,10 +439,12 @@ class App:
             ],
             queries=self._prints(),
             spread=self._counts(),
+            texts=self._texts(),
             rests=self._rest_prints(),
             budgets=self._manifest_budgets(),
         )
         if before is not None:
+            self._recognize(before, now)
             checkpoint.check(before, now)
             now.ended, now.origins, now.again = before.ended, before.origins, before.again
             now.finished = before.finished and before.queries == now.queries
@@ -451,6 +454,17 @@ class App:
         ordered = [running[name] for name in now.queries]
         now.placed = self.placed(ordered, now.instances, before)
         return now
+
+    def _recognize(self, before: Manifest, now: Manifest) -> None:
+        """Know queries whose text is as it was by the fingerprints that they had: another release planned them."""
+        parts = self.parts
+        for name, text in before.texts.items():
+            mine = [part for part, whole in parts.items() if whole == name and part in before.queries]
+            changed = any(now.queries[part] != before.queries[part] for part in mine)
+            if changed and is_same(QueryText(**text), self._queries[name]):
+                now.queries |= {part: before.queries[part] for part in mine}
+                if name in now.rests and name in before.rests:
+                    now.rests[name] = before.rests[name]
 
     def placed(
         self,
@@ -502,6 +516,7 @@ class App:
             before,
             queries=self._prints(),
             spread=self._counts(),
+            texts=self._texts(),
             rests=self._rest_prints(),
             placed=kept,
             keys=[*before.keys],
@@ -525,6 +540,9 @@ class App:
     def _counts(self) -> dict[str, int]:
         """How many parts queries have that are spread."""
         return {name: len(self._parts_of(name)) for name in self._spread}
+
+    def _texts(self) -> dict[str, dict[str, Any]]:
+        return {name: asdict(query.text) for name, query in self._queries.items() if query.text is not None}
 
     def _rest_prints(self) -> dict[str, str]:
         return {name: fingerprint(query) for name, query in self.rests.items()}

@@ -58,6 +58,8 @@ class Manifest:
     """Names and fingerprints, in the order of registration; of parts where a query is spread."""
     spread: dict[str, int] = field(default_factory=dict)
     """Names of the queries that are, and into how many parts."""
+    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Names of queries, and what they were prepared from."""
     rests: dict[str, str] = field(default_factory=dict)
     """Those that have a rest, and its fingerprint."""
     placed: dict[str, int] = field(default_factory=dict)
