@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,41 @@ def test_what_a_loop_left_is_in_a_snapshot() -> None:
         other.restore(engine.snapshot())
         assert numbers([next(again.results())]) == [1]
         assert again.terms()["?v"].to_pylist() == [str(each.values[1]) for each in query][1:]
+
+
+@pytest.mark.parametrize("ask", [False, True], ids=["select", "ask"])
+@pytest.mark.parametrize("way", ["take", "arrow", "terms"])
+def test_what_is_not_taken_wholly_stays(way: str, ask: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(ALL.replace("SELECT ?s ?v WHERE", "ASK") if ask else ALL)
+        for number in range(20):
+            engine.push(OBS, text("a", number), time=number)
+            engine.heartbeat(number + 1)
+        next(query.results())
+        engine.push(OBS, text("a", 20), time=20)
+        with monkeypatch.context() as patch:
+            making = "cqels.engine.running.list" if way == "take" else "cqels.engine.columns._heads"
+            patch.setattr(making, stop, raising=False)
+            for _ in range(2):
+                with pytest.raises(KeyboardInterrupt):
+                    getattr(query, way)()
+        assert len(query.take()) == (40 if ask else 20)
+
+
+def stop(things: Any) -> None:
+    """A signal comes when all has been made."""
+    for _ in things:
+        pass
+    raise KeyboardInterrupt
+
+
+def test_a_reject_sink_cannot_use_the_engine_in_the_middle_of_a_block() -> None:
+    with cqels.Engine(reject=lambda _: engine.push(OBS, text("b", 1), time="5s")) as engine:
+        query = engine.register(ALL)
+        with pytest.raises(cqels.CqelsError, match="middle"):
+            engine.push(OBS, f"<{EX}a> <{EX}p> 1 .\n")
+        engine.push(OBS, text("a", 1), time="5s")
+        assert numbers(query.take()) == [1]
 
 
 # ---------------------------------------------------------------- callbacks

@@ -392,7 +392,8 @@ class Engine:
                 next(iter(triples_of(data)), None)  # what is no element would need no time either
                 raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")
         if time is None:
-            return self.intake.lines(number, bytes_of(data), reject=self._malformed(stream))[0]
+            with self.access:  # a reject sink that pushed would change the dictionary in between
+                return self.intake.lines(number, bytes_of(data), reject=self._malformed(stream))[0]
         if not isinstance(time, str | int | datetime) and isinstance(time, Iterable):
             return self.intake.several(number, data, time)
         return self.intake.one(number, data, time)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -129,17 +131,26 @@ class Running:
     def _made(self) -> list[Result]:
         if not self.raw:
             return []
-        rows = self._rows()
-        with without_collection():
-            return list(self.answers.results_of(rows, self.terms))
+        with self.whole(), without_collection():
+            return list(self.answers.results_of(self._rows(), self.terms))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Take something wholly, or if that fails or is interrupted, nothing."""
+        raw, ready, known = self.raw, self.ready, {**vars(self.answers)}
+        try:
+            yield
+        except BaseException:
+            self.raw, self.ready = raw, ready
+            vars(self.answers).update(known)
+            raise
 
     def take(self) -> list[Result]:
         """The results sent and not yet taken."""
         made = self._made()
         if not self.ready:
             return made
-        taken = [*self.ready, *made]
-        self.ready.clear()
+        taken, self.ready = [*self.ready, *made], deque()
         return taken
 
     def take_one(self) -> Result | None:

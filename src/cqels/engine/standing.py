@@ -162,7 +162,8 @@ class StandingQuery:
         from cqels.engine.columns import table_taken
 
         self._engine.renew()
-        table = table_taken(self.running)
+        with self.running.whole():
+            table = table_taken(self.running)
         self._check(table.num_rows)
         return table
 
@@ -176,7 +177,8 @@ class StandingQuery:
         from cqels.engine.columns import terms_of
 
         self._engine.renew()
-        columns = terms_of(self.running)
+        with self.running.whole():
+            columns = terms_of(self.running)
         self._check(columns.num_rows)
         return columns
 
