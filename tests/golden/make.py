@@ -9,8 +9,6 @@ import json
 import random
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from gzip import compress
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from typing import Any
 import cqels
 from cqels.engine.batch import Batch
 from cqels.io import StreamSettings
-from cqels.model.errors import CqelsError
 from cqels.model.release import RELEASE
 from cqels.plan.prepare import prepare
 
@@ -88,18 +85,6 @@ def sent(made: cqels.Engine) -> dict[str, list[list[Any]]]:
         ]
         for query in made.queries
     }
-
-
-@contextmanager
-def taken_or_refused() -> Iterator[None]:
-    """What an older release wrote is taken, or it is said that its memory was laid out in another way."""
-    try:
-        yield
-    except CqelsError as error:
-        if "laid its memory out in another way" not in error.message or "restore it with cqels" not in (
-            error.hint or ""
-        ):
-            raise
 
 
 def program() -> Any:

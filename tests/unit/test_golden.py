@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from cqels.engine import snapshot
+
 from ..golden import make
 
 RELEASES = sorted(path for path in make.HERE.iterdir() if path.is_dir() and path.name[0].isdigit())
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["as-it-is", "rebuilt"])
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
-def test_a_snapshot_of_a_release_goes_on(folder: Path) -> None:
-    """Where the layouts are those of the release, exactly; else what to do is said at once."""
+def test_a_snapshot_of_a_release_goes_on(folder: Path, *, same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where layouts have changed since then."""
+    if not same:
+        monkeypatch.setattr(snapshot, "layouts", lambda: "others")
     data = decompress((folder / "engine.snapshot.gz").read_bytes())
-    with make.engine() as engine, make.taken_or_refused():
+    with make.engine() as engine:
         engine.restore(data)
         make.feed(engine, 10 * make.COUNT)
         found = make.sent(engine)

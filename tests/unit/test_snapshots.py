@@ -24,6 +24,8 @@ from cqels.plan.prepare import prepare
 from cqels.plan.spread import spreading
 from cqels.plan.written import NODES, _fields, fingerprint, read, write
 
+from ..golden import make
+
 P = "PREFIX : <http://ex.org/> "
 QUERIES = {
     "join": "SELECT ?s ?v ?o { STREAM :a [RANGE 1s] { ?s :p ?v } STREAM :b [RANGE 1s] { ?s :q ?o } ?s :in ?r }",
@@ -144,12 +146,51 @@ def test_places_have_names_of_their_own() -> None:
     made = {kind for kind in vars(stages).values() if is_dataclass(kind) and kind.__module__ == stages.__name__}
     assert made - {*places.FIELDS} == {stages.WholeGraph}
     with engine()[0] as one:
+        feed(one, 0, 20)
         pipeline: Pipeline = one.query("join").running.pipeline
         names, numbers = [*places.names_of(pipeline)], [*places.places_of(pipeline)]
         assert len({*names}) == len(names) == len(numbers)
         moved = places.with_places(pipeline, {name: 2 * number for name, number in zip(names, numbers, strict=True)})
         assert [*places.places_of(moved)] == [2 * number for number in numbers]
         assert {"place", "tables/0/stage/queue"} <= {*names}
+
+
+@pytest.fixture
+def other_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is of other layouts than what is read."""
+    monkeypatch.setattr(snapshot, "layouts", lambda: random.random().hex())
+
+
+@pytest.mark.usefixtures("other_layouts")
+def test_what_was_laid_out_in_another_way_is_rebuilt() -> None:
+    with make.engine() as made:
+        make.feed(made, 0)
+        data = made.snapshot()
+        with make.engine() as again:
+            again.restore(data)
+            for start in (10 * make.COUNT, 40 * make.COUNT):
+                make.feed(made, start)
+                make.feed(again, start)
+            assert make.sent(again) == make.sent(made)
+
+
+@pytest.mark.usefixtures("other_layouts")
+def test_what_cannot_be_rebuilt_is_said() -> None:
+    text = P + "SELECT ?s { STREAM :a [RANGE 1s @:at] { ?s :p ?v } }"
+    with cqels.Engine() as made, cqels.Engine() as again:
+        for each in (made, again):
+            each.register(text, name="told")
+        made.push("http://ex.org/a", "<http://ex.org/s> <http://ex.org/p> 1 .", "1s")
+        with pytest.raises(CqelsError, match="cannot be rebuilt: a window follows times") as refused:
+            again.restore(made.snapshot())
+        assert "restore it with cqels" in str(refused.value.hint)
+    with make.engine() as made, make.engine() as again:
+        make.feed(made, 0)
+        with pytest.raises(CqelsError, match="too large to be kept twice"):
+            again.restore(made.snapshot(most=1))
+        make.feed(again, 0)
+        with pytest.raises(CqelsError, match="this engine has seen elements"):
+            again.restore(made.snapshot())
 
 
 # ---------------------------------------------------------------- plans

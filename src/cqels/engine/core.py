@@ -169,6 +169,7 @@ class Core:
         if output is not None:
             running.output = self.add_stream(output)
             self.makers[output] = running
+        running.began = self.number
         self.running.append(running)
         return running
 
@@ -612,6 +613,13 @@ class Core:
 
     def _depth(self, running: Running) -> int:
         return 1 + max((self._depth(each) for each in self._makers(running)), default=0)
+
+    def replay(self, running: Running, batch: Batch, numbers: Words) -> None:
+        """Give elements with their numbers to one query, whatever others have seen; what it sends is nobody's."""
+        for error in self._run(running, self._block(batch, numbers)):
+            if error is not None:
+                raise error
+        running.raw = []
 
     # ------------------------------------------------------------ the machine
 

@@ -520,9 +520,13 @@ class Engine:
     # ------------------------------------------------------------ state
 
     @while_open
-    def snapshot(self, path: str | os.PathLike[str] | None = None) -> bytes:
-        """All that the queries know, as bytes, and in a file if a path is given. The dataset is not part of it."""
-        data = self._state.written()
+    def snapshot(self, path: str | os.PathLike[str] | None = None, *, most: int | None = None) -> bytes:
+        """All that the queries know, as bytes, and in a file if a path is given. The dataset is not part of it.
+
+        What windows hold is there in a form that does not depend on the release too; where the engine's memory has more
+        than `most` words in use it is left out.
+        """
+        data = self._state.written(most=most)
         if path is not None:
             temporary = Path(f"{os.fspath(path)}.part")
             temporary.write_bytes(data)

@@ -62,6 +62,8 @@ class Running:
     """That whose pipeline it has a part in, instead of one of its own."""
     uses: tuple[Occurrence, ...] = ()
     """The parts of its plan that are computed once for all queries that have them."""
+    began: int = 0
+    """The number of the first element that it can see."""
     guard: Guard | None = None
     """What it has taken of its budget, if it has one."""
     stopped: Stop | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Stop, restored
 from cqels.engine.clock import Clock
 from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
+from cqels.engine.history import History, NotKept, clock_of, rebuild, write_history
 from cqels.engine.running import Running
 from cqels.engine.sharing import Share
 from cqels.flow.places import with_places
@@ -66,46 +68,71 @@ class State:
         """Have all in the arena."""
         _write(self.core.arena, PAGE_ROOT, seal(_PAGE, [self._written_page()]))
 
-    def written(self) -> bytes:
-        """The bytes of a snapshot. The same state gives the same bytes."""
+    def written(self, *, most: int | None = None) -> bytes:
+        """The bytes of a snapshot. The same state gives the same bytes.
+
+        What windows hold is written in words of no layout too, unless the arena has more than so many words in use.
+        """
         page = self._written_page()
+        history = json.dumps({"reason": "its windows are too large to be kept twice"}).encode()
+        if most is None or self.core.arena.held <= most:
+            history = write_history(self.core, self._waiting())
         self.core.dictionary.wipe()
-        return seal(_SNAPSHOT, [page, self.core.arena.snapshot()])
+        return seal(_SNAPSHOT, [page, self.core.arena.snapshot(), history])
 
     def read(self, data: bytes) -> None:
         """Bring an engine with the same queries to the state of a snapshot."""
-        page, arena = _opened(data)
-        self._fit(page)
-        self.core.arena.restore(arena)
-        self._resume(page)
-        self.core.refresh()
+        page, arena, history = _opened(data)
+        _check(page, self.core, self.settings)
+        if self._fits(page):
+            self.core.arena.restore(arena)
+            self._resume(page)
+            self.core.refresh()
+        else:
+            self._rebuild(page, history)
+
+    def _rebuild(self, page: dict[str, Any], data: bytes) -> None:
+        """Go on from what windows held, where the arena was laid out in another way."""
+        core = self.core
+        try:
+            history = History(core, data)
+            rebuild(core, page, history)
+        except NotKept as error:
+            raise CqelsError(
+                f"the snapshot was written by cqels {page['release']}, which laid its memory out in another way, and "
+                f"cannot be rebuilt: {error}",
+                hint=f"restore it with cqels {page['release']}, or begin anew",
+            ) from None
+        self._know(page, history.waiting)
 
     def attach(self, path: Path) -> None:
         """Bring an engine with the same queries and the same dataset to the state of an arena, and go on in it."""
         page = _page_of(_mapped(path))
-        self._fit(page)
+        _check(page, self.core, self.settings)
+        if not self._fits(page):
+            raise Damaged("the memory of the engine was laid out by another release")
         self.core.arena.attach(path)
         self._resume(page)
 
     def _written_page(self) -> bytes:
         """The page of the engine as it is; elements that wait are in the arena."""
         self.core.settle()
-        numbers, held = self.clock.state()
-        waiting = [held, self.aside.elements]
+        numbers, waiting = self.clock.state()[0], self._waiting()
         page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
         parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
         _write(self.core.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
         return json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
 
-    def _fit(self, page: dict[str, Any]) -> None:
-        """Have the pipelines that the page is of."""
-        _check(page, self.core, self.settings)
+    def _waiting(self) -> list[Batch]:
+        """The elements that wait: those that the clock holds, and those of the one who feeds the engine."""
+        return [self.clock.state()[1], self.aside.elements]
+
+    def _fits(self, page: dict[str, Any]) -> bool:
+        """Have the pipelines that the page is of: False if this release cannot take its arena as it is."""
         if page["layouts"] != layouts():
-            raise _other_layouts(page)
+            return False
         _recompile(page, self.core)
-        for running, state in self._executed(page):
-            if running.shape != state["shape"]:
-                raise _other_layouts(page)
+        return all(running.shape == state["shape"] for running, state in self._executed(page))
 
     def _executed(self, page: dict[str, Any]) -> list[tuple[Running, dict[str, Any]]]:
         """What has a pipeline, with what the page says of it."""
@@ -117,20 +144,12 @@ class State:
 
     def _resume(self, page: dict[str, Any]) -> None:
         """Know what the page says: the arena is as it was when this was written."""
-        core, settings = self.core, self.settings
+        core = self.core
         core.terms.forget()
         core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
         core.calls.memo = int(core.arena.words[MEMO_ROOT])
-        core.number, core.made, core.last, core.released = (
-            page[each] for each in ("number", "made", "last", "released")
-        )
         core.block = tuple(page["block"])
-        core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
-        numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
-        self.clock.be(settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
-        held, elements = _waiting(core.arena, page["waiting"])
-        self.clock.restore(page["clock"], held)
-        self.late, self.aside = page["late"], Aside(page["aside"], elements)
+        self._know(page, _waiting(core.arena, page["waiting"]))
         functions = []
         by_name = {running.name: running for running in core.running}
         for state in page["queries"]:
@@ -139,10 +158,7 @@ class State:
             running.stopped = None if state["stopped"] is None else Stop(**state["stopped"])
             if running.stopped is not None:
                 running.functions, running.compiled = [], None
-            running.streams, running.output = frozenset(state["streams"]), state["output"]
-            running.raw = []
-            running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
-            running.answers.restore(state["answers"])
+            running.streams = frozenset(state["streams"])
         for running, state in self._executed(page):
             running.pipeline = with_places(running.pipeline, state["places"])
             running.functions = [
@@ -156,7 +172,26 @@ class State:
             core.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
         core.feeding.next = page["parts"]
         core.calls.renumber(functions, page["function"])
-        order = {state["name"]: place for place, state in enumerate(page["queries"])}
+
+    def _know(self, page: dict[str, Any], waiting: Sequence[Batch]) -> None:
+        """Know what the page says beside the arena: numbers, streams, what waits, and what nobody has taken."""
+        core = self.core
+        core.number, core.made, core.last, core.released = (
+            page[each] for each in ("number", "made", "last", "released")
+        )
+        core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
+        numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
+        self.clock.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
+        held, elements = waiting
+        self.clock.restore(page["clock"], held)
+        self.late, self.aside = page["late"], Aside(page["aside"], elements)
+        states = {state["name"]: state for state in page["queries"]}
+        for running in core.running:
+            state = states[running.name]
+            running.output, running.began, running.raw = state["output"], state["clock"]["began"], []
+            running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
+            running.answers.restore(state["answers"])
+        order = {name: place for place, name in enumerate(states)}
         core.running.sort(key=lambda running: order[running.name])
 
     def _page(self) -> dict[str, Any]:
@@ -181,6 +216,7 @@ class State:
                     **({} if running.member is not None else _pipeline(running)),
                     "name": running.name,
                     "query": running.fingerprint,
+                    "clock": clock_of(core, running),
                     "text": None if running.query.text is None else asdict(running.query.text),
                     "streams": sorted(running.streams),
                     "output": running.output,
@@ -266,8 +302,8 @@ def _waiting(arena: Arena, sizes: list[list[int]]) -> list[Batch]:
     return batches
 
 
-def _opened(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    """The page and the arena of a snapshot, which is whole."""
+def _opened(data: bytes) -> tuple[dict[str, Any], memoryview, bytes]:
+    """The page, the arena and the history of a snapshot, which is whole."""
     if is_arena(data[:8]):
         raise CqelsError(
             "the snapshot is of a release before 0.2, which told neither its layouts nor its checksums",
@@ -275,8 +311,8 @@ def _opened(data: bytes) -> tuple[dict[str, Any], memoryview]:
         )
     if not is_sealed(_SNAPSHOT, data):
         raise CqelsError("this is not a snapshot of an engine", hint="engine.snapshot() makes one")
-    page, arena = unseal(_SNAPSHOT, data, "the snapshot", hint="restore another one, or begin anew")
-    return _read_page(bytes(page)), arena
+    page, arena, history = unseal(_SNAPSHOT, data, "the snapshot", hint="restore another one, or begin anew")
+    return _read_page(bytes(page)), arena, bytes(history)
 
 
 def _mapped(path: Path) -> Words:
@@ -305,13 +341,6 @@ def _read_page(written: bytes) -> dict[str, Any]:
             hint=f"restore it with cqels {page['release']} or newer",
         )
     return page
-
-
-def _other_layouts(page: dict[str, Any]) -> CqelsError:
-    return CqelsError(
-        f"the snapshot was written by cqels {page['release']}, which laid its memory out in another way",
-        hint=f"restore it with cqels {page['release']}, or begin anew",
-    )
 
 
 def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]) -> None:

@@ -21,6 +21,7 @@ from cqels.engine.batch import Batch
 from cqels.engine.budgets import Budget, Stop
 from cqels.engine.columns import terms_of
 from cqels.engine.engine import Engine
+from cqels.engine.history import MOST_WORDS
 from cqels.engine.merge import Files, Merge
 from cqels.engine.snapshot import Aside
 from cqels.engine.standing import StandingQuery
@@ -491,7 +492,7 @@ class Instance:
     def saved(self) -> bytes:
         """All it knows, to be restored from."""
         self._put_aside()
-        data = self._engine.snapshot()
+        data = self._engine.snapshot(most=MOST_WORDS)
         packed: bytes = pyarrow.compress(data, codec="zstd", asbytes=True)
         return seal(_SAVED, [len(data).to_bytes(8, "little"), packed])
 

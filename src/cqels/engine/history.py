@@ -1,0 +1,205 @@
+"""What windows hold, in words of no layout, and engines that are made again of it: snapshots of other layouts go on so.
+
+Written down are the elements that some window still has, with their times and numbers, and those that wait; and of each
+query when it began, its ticks, and the times of its last tick and event.  To rebuild a query, its pipeline is given
+these elements once more, in silence, and let come to the time of its last tick: all that operators keep is a function
+of what is in windows.  Elements that only other queries have do no harm: they are too old, or match nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from zlib import compress, decompress
+
+import numpy as np
+
+from cqels.engine.batch import Batch, Words
+from cqels.engine.core import Core
+from cqels.engine.running import Running
+from cqels.kernels import machine, star, window
+from cqels.kernels.rows import NEVER
+from cqels.model.dictionary import term_of
+from cqels.model.errors import CqelsError
+
+MOST_WORDS = 1 << 21
+"""Words of an arena up to which the state of an engine on Spark is written so."""
+_CHUNK = 1 << 12
+"""Elements that a pipeline is given at once."""
+
+
+class NotKept(Exception):
+    """Why what a query needs is not in its windows alone."""
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_history(core: Core, waiting: Iterable[Batch]) -> bytes:
+    """The elements of all windows, and those that wait, as bytes; or why they are not enough, in words."""
+    try:
+        held, numbers = elements_of(core)
+    except NotKept as error:
+        return json.dumps({"reason": str(error)}).encode()
+    batches = [held, *waiting]
+    triples = np.concatenate([each.triples for each in batches])
+    distinct, codes = np.unique(triples, return_inverse=True)
+    texts = [str(core.terms.decode(word)) for word in distinct.tolist()]
+    columns = [numbers, codes.reshape(-1)]
+    columns += [column for each in batches for column in (each.times, each.streams, each.counts)]
+    head = {"sizes": [len(each) for each in columns], "texts": texts}
+    body = np.concatenate(columns).astype("<i8").tobytes()
+    written = json.dumps(head).encode()
+    return compress(len(written).to_bytes(8, "little") + written + body, 1)
+
+
+def elements_of(core: Core) -> tuple[Batch, Words]:
+    """The elements that some window has, in order, and their numbers."""
+    words = core.arena.words
+    found: list[tuple[bool, Words]] = []
+    for running in core.pipelines:
+        place = running.pipeline.place
+        at = int(words[place + machine.WINDOWS_AT])
+        for each in range(int(words[place + machine.WINDOWS])):
+            stream, one, _ = words[at + 3 * each : at + 3 * each + 3].tolist()
+            kind = int(words[one + window.KIND])
+            if kind >= window.TOLD:
+                raise NotKept("a window follows times that triples tell")
+            for rows in (_entries(words, one), _rows_of_star(words, one)):
+                counted = np.column_stack([np.full(len(rows), stream), rows])
+                found.append((kind in (window.TRIPLES, window.ELEMENTS), counted))
+    found.sort(key=lambda each: (not each[0], -len(each[1])))  # windows that count know the order within an element
+    rows = np.concatenate([each for _, each in found]) if found else np.zeros((0, 6), np.int64)
+    counts = np.concatenate([np.full(len(each), is_count) for is_count, each in found]) if found else np.zeros(0, bool)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    rows, counts = rows[first], counts[first]
+    order = np.lexsort((first, counts, rows[:, 1]))  # what a window that counts has lost came first
+    rows = rows[order]
+    starts = np.flatnonzero(np.diff(rows[:, 1], prepend=-1))
+    sizes = np.diff(np.append(starts, len(rows)))
+    heads = rows[starts]
+    return Batch(heads[:, 2], heads[:, 0], sizes, rows[:, 3:].reshape(-1)), heads[:, 1]
+
+
+def _entries(words: Words, one: int) -> Words:
+    """The triples in the ring of a window, behind the numbers and times of their elements."""
+    ring, room, left, come = (int(words[one + each]) for each in (window.RING, window.ROOM, window.LEFT, window.COME))
+    entries = words[ring : ring + room * window.ENTRY_WORDS].reshape(room, window.ENTRY_WORDS)
+    taken = entries[np.arange(left, come) & (room - 1)]
+    chosen: Words = taken[:, [window.ENTRY_NUMBER, window.ENTRY_TIME, 0, 1, 2]]
+    return chosen
+
+
+def _rows_of_star(words: Words, one: int) -> Words:
+    """The triples of elements that are whole, in the same way."""
+    place = int(words[one + window.STAR])
+    if place == 0:
+        return np.zeros((0, 5), np.int64)
+    patterns = int(words[place + star.PATTERNS])
+    width = star.OBJECTS + patterns
+    ring, room, left, come = (
+        int(words[place + each]) for each in (star.RING, star.ROOM, star.ROWS_LEFT, star.ROWS_COME)
+    )
+    rows = words[ring : ring + room * width].reshape(room, width)[np.arange(left, come) & (room - 1)]
+    parts = []
+    for number in range(patterns):
+        predicate = int(words[place + star.FIRST_PATTERN + star.PATTERN_WORDS * number])
+        stamps = rows[:, star.ROW_NUMBER], rows[:, star.ROW_TIME]
+        objects = rows[:, star.OBJECTS + number]
+        parts.append(np.column_stack([*stamps, rows[:, 0], np.full(len(rows), predicate), objects]))
+    return np.stack(parts, axis=1).reshape(-1, 5) if parts else np.zeros((0, 5), np.int64)
+
+
+def clock_of(core: Core, running: Running) -> dict[str, int]:
+    """When a query began, how many ticks it has had, and the times of the last one and of the last event."""
+    if running.stopped is not None:
+        return {"began": running.began}
+    unit = running if running.member is None else running.member.running
+    words, place = core.arena.words, unit.pipeline.place
+    fields = {"ticks": machine.TICKS, "now": machine.NOW, "last": machine.LAST, "pending": machine.PENDING}
+    slides, at = int(words[place + machine.SLIDES]), int(words[place + machine.SLIDES_AT])
+    closed = [int(words[at + 2 * each + 1]) for each in range(slides)]
+    told = {name: int(words[place + field]) for name, field in fields.items()}
+    return {"began": running.began, "closed": min([each for each in closed if each != NEVER], default=NEVER), **told}
+
+
+# ---------------------------------------------------------------- reading
+
+
+class History:
+    """The elements that a snapshot has, in the words of an engine that is to go on."""
+
+    def __init__(self, core: Core, data: bytes) -> None:
+        if data[:1] == b"{":
+            raise NotKept(json.loads(data)["reason"])
+        content = decompress(data)
+        size = int.from_bytes(content[:8], "little")
+        head = json.loads(content[8 : 8 + size])
+        body = np.frombuffer(content, "<i8", offset=8 + size).astype(np.int64)
+        columns = np.split(body, np.cumsum(head["sizes"])[:-1])
+        words = np.array([core.terms.encode(term_of(text)) for text in head["texts"]], np.int64)
+        self.numbers, codes, *rest = columns
+        triples, at, batches = words[codes], 0, []
+        for times, streams, counts in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            end = at + 3 * int(counts.sum())
+            batches.append(Batch(times, streams, counts, triples[at:end]))
+            at = end
+        self.held, *self.waiting = batches
+
+
+def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
+    """Let the queries of a new engine know what those knew that a page is of."""
+    if core.last is not None or core.elements:
+        raise CqelsError("the snapshot is of other layouts, and this engine has seen elements", hint="use a new engine")
+    if core.streams != page["streams"]:
+        raise NotKept("the streams were numbered in another way")
+    states = {state["name"]: state for state in page["queries"]}
+    if any(state["stopped"] is not None for state in states.values()):
+        raise NotKept("a query was stopped by its budget")
+    core.close_shares()
+    core.shares.clear()
+    core.feeding.feeders.clear()
+    core.gone, core.judging = dict(page["gone"]), False
+    try:
+        for running in core.running:
+            state = states[running.name]
+            if running.guard is None:
+                known = (
+                    {iri: number for number, iri in enumerate(state["known"])} if "known" in state else running.known
+                )
+                core.recompile(running, known)
+                core.begin(running)
+            _replay(core, running, state["clock"], history)
+    finally:
+        core.judging = True
+
+
+def _replay(core: Core, running: Running, clock: dict[str, int], history: History) -> None:
+    words, place = core.arena.words, running.pipeline.place
+    if clock["last"] == NEVER and clock["ticks"] == 0:
+        return
+    mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= clock["began"])
+    chosen = np.flatnonzero(mine)
+    first = int(history.held.times[chosen[0]]) if len(chosen) else NEVER
+    if clock["closed"] != NEVER:
+        _event(core, running, min(clock["closed"], first) if len(chosen) else clock["closed"], machine.ADVANCE)
+    for at in range(0, len(chosen), _CHUNK):
+        part = chosen[at : at + _CHUNK]
+        _run(core, running, history.held.take(part), history.numbers[part])
+    if clock["ticks"] > 0:
+        _event(core, running, clock["now"], machine.ADVANCE)
+        words[place + machine.PENDING] = 1
+        _event(core, running, clock["now"], machine.UPDATE)
+    if clock["last"] != NEVER:
+        _event(core, running, clock["last"], machine.ADVANCE)
+    words[place + machine.TICKS], words[place + machine.LAST] = clock["ticks"], clock["last"]
+    words[place + machine.PENDING] = clock["pending"]
+
+
+def _event(core: Core, running: Running, time: int, kind: int) -> None:
+    _run(core, running, Batch.of([(time, kind, ())]), np.zeros(1, np.int64))
+
+
+def _run(core: Core, running: Running, batch: Batch, numbers: Words) -> None:
+    core.replay(running, batch, numbers)
