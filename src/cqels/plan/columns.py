@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from cqels.lang.expressions import Var, calls
@@ -62,7 +63,8 @@ def _pruned(plan: Plan, wanted: frozenset[str]) -> Plan:
             inside = frozenset(variables(inner)) if whole else needed
             return replace(plan, input=_pruned(inner, inside), aggregates=kept_aggregates)
         case Join(inputs=inputs):
-            return Join(tuple(_pruned(each, wanted | _others(inputs, place)) for place, each in enumerate(inputs)))
+            wanted |= _shared(inputs)
+            return Join(tuple(_pruned(each, wanted) for each in inputs))
         case LeftJoin(left=left, right=right) | Sequence(left=left, right=right):
             return replace(
                 plan,
@@ -95,5 +97,7 @@ def _pruned(plan: Plan, wanted: frozenset[str]) -> Plan:
             return plan
 
 
-def _others(inputs: tuple[Plan, ...], place: int) -> frozenset[str]:
-    return frozenset(name for index, each in enumerate(inputs) if index != place for name in variables(each))
+def _shared(inputs: tuple[Plan, ...]) -> frozenset[str]:
+    """The variables that several inputs have."""
+    counts = Counter(name for each in inputs for name in variables(each))
+    return frozenset(name for name, count in counts.items() if count > 1)

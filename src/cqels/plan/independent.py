@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pyoxigraph import NamedNode
 
@@ -31,6 +32,7 @@ from cqels.plan.algebra import (
 from cqels.plan.columns import DRAWS
 from cqels.plan.scope import certain, mentioned, reads, variables
 
+P = TypeVar("P", bound=Plan)
 _TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST", "TIMESTAMP"})
 
 
@@ -70,7 +72,7 @@ def is_looked_up(plan: Plan, outside: Collection[str], *, wholly: bool = True) -
 def _parts(plan: Plan, linked: frozenset[str]) -> Calling[Parts]:
     match plan:
         case Triples(patterns=patterns):
-            return Parts([Triples(tuple(group)) for group in _connected(patterns)])
+            return Parts([Triples(group) for group in _connected(patterns)])
         case Join(inputs=inputs):
             return (yield _of_join(plan, inputs, linked))
         case Filter(input=inner) | Extend(input=inner):
@@ -162,17 +164,17 @@ def _projected(parts: list[Plan], names: tuple[str, ...]) -> list[Plan]:
 # ------------------------------------------------------------ what shares variables
 
 
-def _connected(patterns: tuple[Triple, ...]) -> list[list[Triple]]:
+def _connected(patterns: tuple[Triple, ...]) -> list[tuple[Triple, ...]]:
     """Patterns in groups that share variables. One without variables multiplies nothing: it stays with the first."""
     plans = [Triples((each,)) for each in patterns]
-    ground = [each for each in plans if not variables(each)]
-    groups = _linked(each for each in plans if variables(each)) or [[]]
-    groups[0] = [*groups[0], *ground]
-    members = [{id(each) for each in group} for group in groups]
-    return [[pattern for plan, pattern in zip(plans, patterns, strict=True) if id(plan) in group] for group in members]
+    first, *groups = _linked(each for each in plans if variables(each)) or [[]]
+    if not groups:
+        return [patterns]
+    first += [each for each in plans if not variables(each)]
+    return [tuple(pattern for each in group for pattern in each.patterns) for group in (first, *groups)]
 
 
-def _linked(plans: Iterable[Plan]) -> list[list[Plan]]:
+def _linked(plans: Iterable[P]) -> list[list[P]]:
     """Plans in groups that share variables, in the order of their first members."""
     members = list(plans)
     leader = list(range(len(members)))
@@ -181,7 +183,7 @@ def _linked(plans: Iterable[Plan]) -> list[list[Plan]]:
         for name in variables(each):
             one, other = sorted((_leader(leader, owner.setdefault(name, number)), _leader(leader, number)))
             leader[other] = one
-    groups: dict[int, list[Plan]] = {}
+    groups: dict[int, list[P]] = {}
     for number, each in enumerate(members):
         groups.setdefault(_leader(leader, number), []).append(each)
     return list(groups.values())
