@@ -4,6 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
+# How much `make fuzz` tries: examples of each property, then minutes of tests.fuzz and its kinds at the same time.
+FUZZ_EXAMPLES ?= 1000
+FUZZ_MINUTES ?= 60
+FUZZ_JOBS ?= 2
+
 # How much `make report` measures: small sizes and a few triples and queries show that it works.
 REPORT ?= bench-report
 TAXI ?= paper
@@ -44,8 +49,9 @@ lint: setup  ## ruff, mypy --strict, import contracts
 unit: setup  ## the tests alone
 	$(BIN)/pytest -n $(WORKERS)
 
-fuzz: setup  ## long random comparison of the evaluators (minutes)
-	$(BIN)/pytest -n $(WORKERS) -m fuzz
+fuzz: setup  ## random comparisons of the evaluators, then an hour of damage, threads, signals and sequences
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/pytest -n $(WORKERS) -m fuzz
+	$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --jobs $(FUZZ_JOBS)
 
 cluster: setup  ## Spark as a cluster of processes on this machine, and killed applications (minutes)
 	$(BIN)/pytest -m cluster

@@ -50,7 +50,7 @@ class Incremental:
 
     def snapshotted(self) -> Incremental:
         """Another engine, which goes on from what is saved here."""
-        other = Incremental(self.engine.store, self._streams, **self._options)
+        other = type(self)(self.engine.store, self._streams, **self._options)
         for each in self.engine.queries:
             other.register(replace(each.query, name=each.name))
         other.engine.restore(self.engine.snapshot())

@@ -189,7 +189,11 @@ def variants(draw: Any, *, wide: bool = False, compared: bool = False) -> Scenar
 
     `compared`: they compare with thresholds.
     """
-    choices = Choices.drawn(draw)
+    return variant(Choices.drawn(draw), wide=wide, compared=compared)
+
+
+def variant(choices: Choices, *, wide: bool = False, compared: bool = False) -> Scenario:
+    """One of them."""
     made = scenario(choices, Features(elements=14 if wide else 8))
     own = _Variants(choices.number)
     text = own.compared_text() if compared else own.wide_text() if wide else own.text(made.query)
