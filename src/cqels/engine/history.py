@@ -23,7 +23,7 @@ from cqels.kernels.rows import NEVER
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 
-MOST_WORDS = 1 << 21
+MOST_WORDS = 1 << 19
 """Words of an arena up to which the state of an engine on Spark is written so."""
 _CHUNK = 1 << 12
 """Elements that a pipeline is given at once."""
@@ -45,13 +45,13 @@ def write_history(core: Core, waiting: Iterable[Batch]) -> bytes:
     batches = [held, *waiting]
     triples = np.concatenate([each.triples for each in batches])
     distinct, codes = np.unique(triples, return_inverse=True)
-    texts = [str(core.terms.decode(word)) for word in distinct.tolist()]
+    texts = b"\n".join(core.terms.texts(distinct))  # N-Triples: there is no line end in a term
     columns = [numbers, codes.reshape(-1)]
     columns += [column for each in batches for column in (each.times, each.streams, each.counts)]
-    head = {"sizes": [len(each) for each in columns], "texts": texts}
+    head = {"sizes": [len(each) for each in columns], "bytes": len(texts)}
     body = np.concatenate(columns).astype("<i8").tobytes()
     written = json.dumps(head).encode()
-    return compress(len(written).to_bytes(8, "little") + written + body, 1)
+    return compress(b"".join([len(written).to_bytes(8, "little"), written, texts, body]), 1)
 
 
 def elements_of(core: Core) -> tuple[Batch, Words]:
@@ -136,9 +136,11 @@ class History:
         content = decompress(data)
         size = int.from_bytes(content[:8], "little")
         head = json.loads(content[8 : 8 + size])
-        body = np.frombuffer(content, "<i8", offset=8 + size).astype(np.int64)
+        end = 8 + size + head["bytes"]
+        texts = content[8 + size : end].decode().split("\n") if head["bytes"] else []
+        body = np.frombuffer(content, "<i8", offset=end).astype(np.int64)
         columns = np.split(body, np.cumsum(head["sizes"])[:-1])
-        words = np.array([core.terms.encode(term_of(text)) for text in head["texts"]], np.int64)
+        words = np.array([core.terms.encode(term_of(text)) for text in texts], np.int64)
         self.numbers, codes, *rest = columns
         triples, at, batches = words[codes], 0, []
         for times, streams, counts in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
