@@ -11,7 +11,6 @@ from cqels.lang.parser import parse
 from cqels.model.errors import CqelsError, QueryError, Source
 from cqels.plan.algebra import Query, QueryText
 from cqels.plan.binder import bind
-from cqels.plan.written import fingerprint
 
 
 def prepare(
@@ -68,6 +67,8 @@ def is_same(known: QueryText | None, query: Query) -> bool:
     """Whether a kept text is that of a query, as this release plans it: an earlier one may have planned otherwise."""
     if known is None:
         return False
+    from cqels.plan.written import fingerprint  # which needs what commands that only read queries do not
+
     options: dict[str, Any] = {"dialect": known.dialect, "emit": known.emit, "policy": known.policy, "base": known.base}
     try:
         return fingerprint(prepare(known.text, **options, lenient=known.lenient)) == fingerprint(query)
