@@ -113,3 +113,17 @@ def test_what_cannot_be_read(tmp_path: Path, name: str, content: str | bytes | N
     with pytest.raises(DataError, match=message) as caught:
         list(read_graph(tmp_path / name))
     assert caught.value.message[0] == caught.value.message[0].lower()
+
+
+def test_an_error_can_be_written_whatever_bytes_it_is_about(tmp_path: Path) -> None:
+    """Neither the message nor the line that is shown has what no terminal takes, or another end of a line."""
+    for name, content in {
+        "a.ttl": b'<x:a> <x:b> "\xff\x00" .',
+        "b.rdf": b"<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>\0\n\n</rdf:RDF>",
+        "c.jsonld": b'{"@id": "x:\n"}',
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            list(read_graph(tmp_path / name))
+        assert "\n" not in caught.value.message
+        assert str(caught.value).encode()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cqels.model.redact import redacted
+
+_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Ends of lines, control characters, and what stands for bytes that are no characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class CqelsError(Exception):
         source: Source | None = None,
         hint: str | None = None,
     ) -> None:
-        message, hint = redacted(message), None if hint is None else redacted(hint)
+        message, hint = _sentence(redacted(message)), None if hint is None else redacted(hint)
         super().__init__(message)
         self.message = message
         self.span = span
@@ -73,7 +77,7 @@ class CqelsError(Exception):
         if self.span is None:
             return [f"  --> {source.name}"]
         row, column = source.position(self.span.start)
-        text = redacted(source.line(row), aligned=True)
+        text = _UNWRITABLE.sub(_aligned, redacted(source.line(row), aligned=True))
         width = max(1, min(self.span.end - self.span.start, len(text) - column + 1))
         if len(text) > 200:  # a very long line: show the part around the place
             cut = max(0, column - 60)
@@ -82,6 +86,16 @@ class CqelsError(Exception):
         marker = "".join("\t" if c == "\t" else " " for c in text[: column - 1]) + "^" * width
         place = source.position(self.span.start)
         return [f"  --> {source.name}:{place[0]}:{place[1]}", f"   | {text}", f"   | {marker}"]
+
+
+def _sentence(text: str) -> str:
+    """A message that stays on its line and that every terminal and file takes, whatever data it quotes."""
+    return _UNWRITABLE.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else ascii(found[0])[1:-1], text)
+
+
+def _aligned(found: re.Match[str]) -> str:
+    """Instead of a character of a line that is shown, another one that can be."""
+    return "\t" if found[0] == "\t" else "\ufffd"
 
 
 class QueryError(CqelsError):
