@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cqels.model.release import RELEASE
+
 if TYPE_CHECKING:
     from cqels import lift
     from cqels.engine.engine import Engine
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CqelsError", "Engine", "QueryStopped", "Rejected", "Result", "StandingQuery", "__version__", "lift"]
 
-__version__ = "0.1.0"
+__version__ = RELEASE
 
 _PLACES = {
     "CqelsError": "cqels.model.errors",

@@ -2,9 +2,4 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    RELEASE = version("cqels")
-except PackageNotFoundError:  # the sources alone, not installed
-    RELEASE = "unknown"
+RELEASE = "0.2.0"
