@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 TICK = 0.2
 """Seconds between looks at whether to stop."""
 _LOGGERS = ("py4j", "pyspark", "py.warnings")
-_CAUSE = re.compile(r"^(?:Caused by: |pyspark\S*: |)((?:\w+\.)*\w*(?:Error|Exception)): (.+)", re.MULTILINE)
 
 
 def execute(run: Run) -> None:
@@ -144,9 +143,11 @@ class Java:
         kill()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        from cqels.spark.faults import SparkFailed, failure
         from cqels.spark.session import stop
 
         ours = error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception)
+        ours = ours and not isinstance(error, SparkFailed)
         text, story = str(error), "".join(traceback.format_exception(error))  # which Spark tells while it lives
         try:
             if self._begun:  # though there may be no session
@@ -157,28 +158,17 @@ class Java:
                 logging.getLogger(each).removeHandler(self._handler)
                 logging.getLogger(each).propagate = True
             self._handler.close()
-        if ours:
-            self.log.unlink(missing_ok=True)
-        elif isinstance(error, BrokenPipeError) or "BrokenPipeError" in text:  # of a reader of our output
+        if isinstance(error, BrokenPipeError) or "BrokenPipeError" in text:  # of a reader of our output
             self.log.unlink(missing_ok=True)
             raise BrokenPipeError from None
-        else:
-            with self.log.open("a") as file:
-                file.write(redacted(story))
-            raise CqelsError(f"Spark: {cause(text)}", hint=f"its log is {self.log}") from None
-
-
-def cause(text: str) -> str:
-    """The line of a long error that tells most: the last cause, or else the first line.
-
-    >>> cause("[STREAM_FAILED] Query failed\\nTraceback (most recent call last):\\nValueError: no such thing")
-    'ValueError: no such thing'
-    """
-    found = _CAUSE.findall(text)
-    if not found:
-        return text.strip().partition("\n")[0]
-    kind, told = found[-1]
-    return f"{kind.rpartition('.')[2]}: {told.strip()}"
+        if ours:
+            self.log.unlink(missing_ok=True)
+            return
+        with self.log.open("a") as file:
+            file.write(redacted(story))
+        told = failure(error)
+        place = f"its log is {self.log}"
+        raise CqelsError(told.message, hint=f"{told.hint}; {place}" if told.hint else place) from None
 
 
 # ---------------------------------------------------------------- from arguments to parts

@@ -269,6 +269,7 @@ def opened(path: str | Path | None, otherwise: TextIO) -> Iterator[TextIO]:
 def telling(stream: TextIO) -> Iterator[None]:
     """Write what there is to say of queries while they run."""
     handler = logging.StreamHandler(stream)
+    handler.addFilter(lambda record: record.levelno < logging.ERROR)  # which ends the run, and is said then
     logging.getLogger("cqels").addHandler(handler)
     try:
         yield

@@ -334,6 +334,8 @@ class App:
         "stop" with a sentence, "continue" with what comes from now on, or "rebuild": read all once more and write all
         anew, which files allow.
         """
+        from cqels.spark.faults import one_sentence
+
         if lost not in LOST:
             raise CqelsError(f"'{lost}' is no choice for results that are gone", hint=f"it is {', '.join(LOST)}")
         if not self._queries:
@@ -342,12 +344,13 @@ class App:
             raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…), or app.files(…)")
         folder = self._checkpoint or Path(mkdtemp(prefix="cqels-"))
         checkpoint = Checkpoint(folder)
-        checkpoint.lock()
-        try:
-            return self._run(checkpoint, sinks, rejects, metrics, trigger, lost)
-        except BaseException:
-            checkpoint.unlock()
-            raise
+        with one_sentence():
+            checkpoint.lock()
+            try:
+                return self._run(checkpoint, sinks, rejects, metrics, trigger, lost)
+            except BaseException:
+                checkpoint.unlock()
+                raise
 
     def _run(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +19,11 @@ from uuid import uuid4
 from pyspark.files import SparkFiles
 
 from cqels.io import Rejected, RejectLog
-from cqels.model.errors import CqelsError, DataError, Source
+from cqels.model.errors import CqelsError, DataError
 from cqels.plan.algebra import Query
 from cqels.spark.arenas import FOLDER
 from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.faults import FAULTS, failure, of_sink, one_sentence
 from cqels.spark.instance import Dataset
 from cqels.spark.placement import Load
 from cqels.spark.rests import Resting, Told
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
 
-_OURS = re.compile(r"cqels\.model\.errors\.(\w+): (.*)(?:\n\s*--> (.*))?(?:\n\s*= hint: (.*))?")
 _LOG = logging.getLogger("cqels")
 _TICK = 0.2
 """Seconds between looks at whether a pipeline still runs."""
@@ -83,6 +82,8 @@ class Run:
         if manifest.ended:
             self._all_ended.set()
         self._closed = self._paused = self._refused = False
+        self._fault: Exception | None = None
+        """What ended the run, as far as it is known here."""
         self._begun: dict[int, int] = {}
         """Instances, and the first micro-batches that they told of."""
         self._loads: dict[int, Load] = {}
@@ -231,7 +232,7 @@ class Run:
         assert self._query is not None
         self._paused = True
         with self._working:
-            failed = not self._query.isActive and not self._refused
+            failed = not self._is_active and not self._refused
         if failed:
             self._paused = False
             raise CqelsError("the application has failed", hint="wait() tells why")
@@ -253,7 +254,16 @@ class Run:
         return True
 
     def _runs(self) -> bool:
-        return self._paused or (self._query is not None and self._query.isActive)
+        return self._paused or self._is_active
+
+    @property
+    def _is_active(self) -> bool:
+        """Spark runs it; Java may have ended."""
+        try:
+            return self._query is not None and self._fault is None and bool(self._query.isActive)
+        except FAULTS as error:
+            self._fault = self._fault or error
+            return False
 
     def stop(self) -> None:
         """End the run, whatever has been read.
@@ -264,6 +274,10 @@ class Run:
             if self._closed:
                 return
             self._closed = True
+        with one_sentence():
+            self._end()
+
+    def _end(self) -> None:
         try:
             self._halt()
         finally:
@@ -287,21 +301,23 @@ class Run:
     def _halt(self) -> None:
         if self._query is None:
             return
-        failed = not self._query.isActive
-        self._settle()
-        self._query.stop()
-        with suppress(OSError):  # engines on other machines go with their executors
+        failed = not self._is_active
+        with suppress(*FAULTS):  # Java may have ended; engines on other machines go with their executors
+            self._settle()
+            self._query.stop()
+            if failed and self._fault is None:
+                self._fault = self._query.exception()
             for memory in Path(SparkFiles.getRootDirectory()).glob(f"{FOLDER}/{self.name}-*"):
                 memory.unlink(missing_ok=True)
-        if failed and (error := self._query.exception()) is not None:
+        if self._fault is not None:
             self._manifest.finished = False
-            raise _ours(error) from error
+            raise failure(self._fault) from self._fault
 
     def _settle(self) -> None:
         """Wait until what was delivered is written down as done, so that it is not delivered again."""
         assert self._query is not None
         limit = monotonic() + _LONGEST_COMMIT
-        while self._query.isActive and not self._checkpoint.is_done(self._delivered) and monotonic() < limit:
+        while self._is_active and not self._checkpoint.is_done(self._delivered) and monotonic() < limit:
             sleep(_TICK / 10)
 
     def _wait_for_all(self, query: StreamingQuery) -> None:
@@ -320,7 +336,17 @@ class Run:
             if self._paused:
                 self._refused = True
                 raise Stopped
-            self._work_off(frame, batch)
+            try:
+                self._work_off(frame, batch)
+            except Exception as error:
+                self._note_fault(batch, error)
+                raise
+
+    def _note_fault(self, batch: int, error: Exception) -> None:
+        """Have what ends the run for whoever waits, and in the log for others; not if it is stopped anyway."""
+        if not self._closed:
+            self._fault = error
+            _LOG.error("micro-batch %d ended the run: %s", batch, failure(error))
 
     def _work_off(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
@@ -334,7 +360,8 @@ class Run:
             if self._closed:
                 raise Stopped
             for sink in self._sinks:
-                sink.write(batch, sent)
+                with of_sink(sink):
+                    sink.write(batch, sent)
             if self._rejects is not None:
                 self._rejects.write(batch, rejected)
             else:
@@ -440,12 +467,3 @@ def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
         for same in zip_longest(*told.values()):
             found.append(max((row for row in same if row is not None), key=lambda row: len(row.text or "")))
     return [Rejected(row.query or "", row.place or "", row.reason or "", row.text or "") for row in found]
-
-
-def _ours(error: Any) -> Exception:
-    """The error of a user, if that is what is behind one of Spark."""
-    found = _OURS.search(str(error))
-    if found is None:
-        return error if isinstance(error, Exception) else CqelsError(str(error))
-    source = None if found[3] is None else Source("", found[3].strip())
-    return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip(), source=source, hint=found[4])
