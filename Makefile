@@ -59,7 +59,7 @@ cluster: setup  ## Spark as a cluster of processes on this machine, and killed a
 kafka: setup  ## streams from a Kafka broker, whose jars are fetched (a minute)
 	$(BIN)/pytest -m kafka tests/spark/test_kafka.py
 
-chaos: setup  ## kill the processes of a job on Spark, 20 times each kind, and compare its files (many minutes)
+chaos: setup  ## disturb a job on Spark: processes killed, disks full, files gone …, and compare its files (25 minutes)
 	$(BIN)/pytest -m chaos
 	$(BIN)/python tests/spark/chaos.py
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from cqels.spark.lift import ntriples
 from cqels.spark.metrics import Metrics
 from cqels.spark.placement import _hash, keys, placed
 from cqels.spark.rejects import Rejects
-from cqels.spark.sinks import Memory
+from cqels.spark.sinks import Callback, Memory
 from cqels.store.dataset import Store
 
 PREFIX = "PREFIX : <http://ex.org/> "
@@ -91,6 +92,30 @@ def test_the_same_results(spark: SparkSession, data: Path, size: int | None) -> 
     assert {name: memory.results(name) for name in queries} == expected
     assert all(expected.values())
     assert [each.place for each in rejected] == [f"{data}/a2.nt:{SIZE // 2 + 1}"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_sink_that_fails_ends_the_run_and_is_told(
+    spark: SparkSession, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, waits: bool
+) -> None:
+    """To whoever waits, to whoever only stops it later, and in the log; once it is mended the run goes on."""
+    said = "the sink Callback failed: TypeError: unsupported operand"
+    results: list[Result] = []
+
+    def fail(result: Result) -> None:
+        results.append(result.time / "no number")  # type: ignore[operator]
+
+    run = made(spark, data, {"count": COUNT}, checkpoint=tmp_path, until="60s").run(Callback(fail))
+    limit = monotonic() + 600
+    while not waits and said not in caplog.text and monotonic() < limit:
+        sleep(0.05)
+    with pytest.raises(CqelsError, match=said) as told:
+        run.wait(600) if waits else run.stop()
+    assert isinstance(told.value.__cause__, TypeError)
+    assert said in caplog.text
+    memory = Memory()
+    assert made(spark, data, {"count": COUNT}, checkpoint=tmp_path, until="60s").run(memory).wait(600)
+    assert memory.results("count") == embedded(data, {"count": COUNT}, until=60 * 10**9)["count"]
 
 
 @pytest.mark.parametrize("declared", [["<http://ex.org/a>={}/*.nt"], ["<http://ex.org/a>={}/1.nt"] * 2])

@@ -12,7 +12,8 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from cqels.model.errors import CqelsError
 from cqels.spark.java import find_java
 
-from .chaos import DRIVER, WORKER, chaos, report
+from .chaos import chaos
+from .kills import DRIVER, WORKER
 
 
 @pytest.mark.chaos
@@ -23,7 +24,7 @@ def test_what_is_killed_changes_nothing(tmp_path: Path) -> None:
         pytest.skip(str(error))
     if not Path("/proc/self/environ").exists():
         pytest.skip("processes are found in /proc")
-    story = chaos(tmp_path, elements=1500, batch_bytes=18_000, kills={WORKER: 1, DRIVER: 1}, seed=3)
-    assert story.right, report(story)
-    assert story.kills == {WORKER: 1, DRIVER: 1}
-    assert story.recoveries
+    report = chaos(tmp_path, elements=1500, batch_bytes=18_000, times={WORKER: 1, DRIVER: 1}, seed=3)
+    assert report.right, str(report)
+    assert report.times == {WORKER: 1, DRIVER: 1}
+    assert report.story.recoveries

@@ -6,11 +6,8 @@ skipped.  They take a minute: `make kafka`.
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,135 +16,44 @@ import pytest
 from cqels.engine.terms import Terms
 from cqels.kernels.memory import Arena
 from cqels.kernels.terms import ArenaDictionary
-from cqels.model.errors import CqelsError
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
-import pyspark
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cqels import lift
 from cqels.spark import App, sources, start, stop
 from cqels.spark.blocks import unpack
-from cqels.spark.java import find_java
 from cqels.spark.lift import Lifting
 from cqels.spark.sinks import Memory
 from cqels.spark.wanted import ANYTHING, Wanted
 
+from .broker import Broker, Unavailable, connector
+
 pytestmark = pytest.mark.kafka
 
-BROKER = "3.9.1"
-CONNECTORS = (pyspark.__version__, pyspark.__version__), ("4.2.0", "4.1.0-preview1")
-"""Versions of the connector and of its part for tokens: that of Spark, else the newest that have been published."""
 STREAM = "http://ex.org/obs"
 ALL = Wanted(frozenset([ANYTHING]))
-PATIENCE = 60
-"""Seconds that a broker has to start."""
-
-
-def java() -> str:
-    try:
-        return str(find_java().home / "bin" / "java")
-    except CqelsError as error:
-        pytest.skip(str(error))
-
-
-def fetched(folder: Path, *dependencies: tuple[str, str, str], alone: bool) -> list[Path] | None:
-    """The jars of some packages; with all that they need, unless they come alone. None if they cannot be had."""
-    folder.mkdir()
-    wanted = "".join(
-        f'<dependency org="{owner}" name="{name}" rev="{version}" '
-        + ('transitive="false" conf="default->master"/>' if alone else 'conf="default->default"/>')
-        for owner, name, version in dependencies
-    )
-    (folder / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="cqels" module="kafka"/><configurations><conf name="default"/>'
-        f"</configurations><dependencies>{wanted}</dependencies></ivy-module>"
-    )
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    command = [java(), "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(folder / "ivy.xml")]
-    command += ["-types", "jar", "bundle", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    with suppress(subprocess.TimeoutExpired):
-        if subprocess.run(command, capture_output=True, timeout=300).returncode == 0:
-            return list(folder.glob("*.jar"))
-    return None
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker with no other nodes, until the tests are done."""
-    folder = tmp_path_factory.mktemp("kafka")
-    jars = fetched(folder / "jars", ("org.apache.kafka", "kafka_2.13", BROKER), alone=False)
-    if jars is None:
-        pytest.skip(f"Kafka {BROKER} cannot be fetched from Maven's repository")
-    port, control = free_port(), free_port()
-    settings = folder / "server.properties"
-    settings.write_text(
-        f"""
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{control}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}
-controller.listener.names=CONTROLLER
-log.dirs={folder / "logs"}
-num.partitions=2
-offsets.topic.replication.factor=1
-"""
-    )
-    command = [java(), "-Xmx300m", "-cp", f"{folder / 'jars'}/*"]
-    identity = "MkU3OEVBNTcwNTJENDM2Qg"
-    subprocess.run(
-        [*command, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(settings)],
-        check=True,
-        capture_output=True,
-    )
-    with (folder / "log").open("wb") as log:
-        broker = subprocess.Popen([*command, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
     try:
-        wait_for(port)
-        yield f"127.0.0.1:{port}"
-    finally:
-        broker.terminate()
-        try:
-            broker.wait(20)
-        except subprocess.TimeoutExpired:
-            broker.kill()
-            broker.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_for(port: int) -> None:
-    limit = time.monotonic() + PATIENCE
-    while time.monotonic() < limit:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.2)
-    pytest.fail("the broker does not answer")
+        broker = Broker(tmp_path_factory.mktemp("kafka"))
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with broker:
+        yield broker.servers
 
 
 @pytest.fixture(scope="module")
 def spark(servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    folder = tmp_path_factory.mktemp("connector")
-    for number, (version, tokens) in enumerate(CONNECTORS):
-        jars = fetched(
-            folder / str(number),
-            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
-            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", tokens),
-            ("org.apache.kafka", "kafka-clients", BROKER),
-            ("org.apache.commons", "commons-pool2", "2.12.0"),
-            alone=True,
-        )
-        if jars is not None:
-            break
-    else:
-        pytest.skip("Spark's connector for Kafka cannot be fetched from Maven's repository")
+    try:
+        jars = connector(tmp_path_factory.mktemp("connector"))
+    except Unavailable as error:
+        pytest.skip(str(error))
     session = start(master="local[2]", partitions=1, settings={"spark.jars": ",".join(map(str, jars))})
     yield session
     stop(session)
