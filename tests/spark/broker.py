@@ -73,7 +73,7 @@ def _java() -> str:
 class Broker:
     """A broker, which can be killed and started again with what it has on its disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, partitions: int = 2) -> None:
         if fetched(folder / "jars", ("org.apache.kafka", "kafka_2.13", VERSION), alone=False) is None:
             raise Unavailable(f"Kafka {VERSION} cannot be fetched from Maven's repository")
         self._folder = folder
@@ -88,7 +88,7 @@ controller.quorum.voters=1@127.0.0.1:{control}
 listeners=PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{control}
 controller.listener.names=CONTROLLER
 log.dirs={folder / "logs"}
-num.partitions=2
+num.partitions={partitions}
 offsets.topic.replication.factor=1
 """
         )
@@ -116,7 +116,7 @@ offsets.topic.replication.factor=1
         self._process.wait()
 
     def send(self, topic: str, lines: Sequence[str]) -> None:
-        """Append records to the first partition of a topic."""
+        """Append records to a topic."""
         command = [*self._command, "kafka.tools.ConsoleProducer", "--bootstrap-server", self.servers, "--topic", topic]
         subprocess.run(command, input="".join(f"{line}\n" for line in lines).encode(), check=True, capture_output=True)
 

@@ -311,7 +311,9 @@ class Run:
                 memory.unlink(missing_ok=True)
         if self._fault is not None:
             self._manifest.finished = False
-            raise failure(self._fault) from self._fault
+            if (told := failure(self._fault)) is self._fault:
+                raise told
+            raise told from self._fault
 
     def _settle(self) -> None:
         """Wait until what was delivered is written down as done, so that it is not delivered again."""
