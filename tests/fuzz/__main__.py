@@ -10,6 +10,9 @@ from pathlib import Path
 from .harness import FOLDER, Fuzzing
 from .kinds import KINDS
 
+MOST_SHOWN = 10
+"""Failures that are named each minute; all of them have left their cases."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
@@ -33,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         minutes = (time.monotonic() - began) / 60
         counts = "  ".join(f"{name} {count.tries}" for name, count in fuzzing.counts.items())
         say(f"{minutes:5.1f} min  {counts}  failures {len(fuzzing.failures)}")
-        for failure in fuzzing.failures[told:]:
+        for failure in fuzzing.failures[told:][:MOST_SHOWN]:
             say(f"  {failure.path}: {failure.reason.strip().splitlines()[-1]}")
         told = len(fuzzing.failures)
     say(fuzzing.table())

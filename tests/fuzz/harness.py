@@ -9,7 +9,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -56,7 +56,7 @@ class Count:
     """What came of the tries of a kind."""
 
     tries: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: int = 0
 
 
 @dataclass
@@ -124,11 +124,8 @@ class Fuzzing:
     def __init__(self, kinds: list[Kind], *, seed: int = 0, folder: Path = FOLDER, jobs: int = 1) -> None:
         self.kinds, self.folder, self.jobs = kinds, folder, jobs
         self.counts = {kind.name: Count() for kind in kinds}
+        self.failures: list[Failure] = []
         self._seeds = {kind.name: seed for kind in kinds}
-
-    @property
-    def failures(self) -> list[Failure]:
-        return [failure for count in self.counts.values() for failure in count.failures]
 
     def run(
         self, *, seconds: float = float("inf"), tries: int | None = None, turn: float = 20.0, each: float = 60.0
@@ -203,7 +200,9 @@ class Fuzzing:
         worker.seed = self._seeds[kind.name] = seed + 1
         worker.most = None if worker.most is None else worker.most - 1
         if reason:
-            count.failures.append(Failure(kind.name, seed, reason, self._written(kind, seed, reason, worker.current)))
+            count.failures += 1
+            path = self._written(kind, seed, reason, worker.current)
+            self.failures.append(Failure(kind.name, seed, reason, path))
 
     def _written(self, kind: Kind, seed: int, reason: str, case: Path) -> Path:
         """Two files: the case, and beside it what happened and how to repeat it."""
@@ -219,7 +218,7 @@ class Fuzzing:
     def table(self) -> str:
         """Kinds, tries and failures."""
         rows = [("kind", "tries", "failures")]
-        rows += [(name, f"{count.tries:,}", f"{len(count.failures):,}") for name, count in self.counts.items()]
+        rows += [(name, f"{count.tries:,}", f"{count.failures:,}") for name, count in self.counts.items()]
         rows += [("all", f"{sum(count.tries for count in self.counts.values()):,}", f"{len(self.failures):,}")]
         return "\n".join(f"{name:<14}{tries:>12}{failures:>12}" for name, tries, failures in rows)
 
@@ -230,6 +229,29 @@ def shown(error: CqelsError, *, placed: bool = False) -> None:
     assert "\n" not in error.message.strip(), error.message
     assert error.source is not None or not placed, f"no place: {error.message}"
     str(error).encode()
+
+
+class Interrupted(BaseException):
+    """What the handler of a signal raises, as KeyboardInterrupt is."""
+
+
+def interrupted(work: Callable[[], Any], after: float) -> bool:
+    """Do something that a signal may interrupt after some seconds, unless these are 0: whether it did."""
+
+    def handle(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after)
+        work()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interrupted:
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return False
 
 
 def _ended(code: int | None) -> str:

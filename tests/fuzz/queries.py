@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -13,12 +13,16 @@ from typing import Any
 import cqels
 from cqels.model.errors import CqelsError, QueryStopped
 from cqels.plan.binder import EMISSIONS
+from cqels.reference.engine import Reference
 from cqels.store.answers import KnownAnswers
 from cqels.store.dataset import Store
 
-from ..cases import DIRECTORY, read_case
+from ..cases import DIRECTORY, Register, read_case
+from ..cases import shown as rows_of
+from ..incremental import Incremental
 from ..suites.w3c import SUITE
-from .harness import Kind, shown
+from ..test_cases import play
+from .harness import Kind, interrupted, shown
 
 ROOT = Path(__file__).parents[2]
 EX = "http://ex.org/"
@@ -250,3 +254,76 @@ def triples(names: list[str], random: Random, count: int) -> list[str]:
 
 
 QUERIES = Kind("queries", draw, check)
+
+
+# ---------------------------------------------------------------- against the reference
+
+
+UNREPEATABLE = re.compile(r"\b(NOW|RAND|UUID|STRUUID|SERVICE)\b", re.IGNORECASE)
+PATIENCE = 4.0
+"""Seconds that an engine has: the reference works off every boundary of a window, though nothing is in it."""
+
+
+@cache
+def cases() -> list[Path]:
+    """Those with streams."""
+    return [path for path in sorted(DIRECTORY.glob("**/*.cqt")) if read_case(path).streams]
+
+
+def draw_mutant(random: Random) -> bytes:
+    path = random.choice(cases())
+    texts = []
+    for asked in read_case(path).queries:
+        tokens = TOKEN.findall(asked.text)
+        for _ in range(random.choice([1, 1, 2])):
+            tokens = _exchanged(tokens, random)
+        texts.append("".join(tokens))
+    return json.dumps({"path": str(path.relative_to(DIRECTORY)), "texts": texts}, indent=1).encode()
+
+
+ALIKE = [
+    *(["SUM", "AVG", "MIN", "MAX", "COUNT"], ["OPTIONAL", "MINUS", ""], ["ASC", "DESC"]),
+    *(["RANGE", "ELEMENTS", "TRIPLES"], ["<", ">", "<=", ">=", "=", "!="], ["+", "-", "*", "/"], ["&&", "||"]),
+    *(["SELECT", "SELECT DISTINCT"], ["1s", "2s", "3s", "5s", "10s", "500ms"], ["1", "2", "3", "10", "0"]),
+    *(["EXISTS", "NOT EXISTS"], ["UNION", "", "MINUS"]),
+]
+
+
+def _exchanged(tokens: list[str], random: Random) -> list[str]:
+    """The tokens, one of which is another that may stand there, so that most such queries are taken."""
+    place = random.randrange(len(tokens))
+    kinds = [alike for alike in ALIKE if tokens[place].upper() in alike]
+    if kinds:
+        other = random.choice(kinds[0])
+    elif tokens[place][:1] in "?:" and len(tokens[place]) > 1:
+        other = random.choice([token for token in tokens if token[:1] == tokens[place][:1] and len(token) > 1])
+    elif random.random() < 0.8:
+        return _exchanged(tokens, random)
+    else:
+        return _mutated(tokens, random)
+    return [*tokens[:place], other, *tokens[place + 1 :]]
+
+
+def check_mutant(case: bytes) -> None:
+    """With the queries of a case changed, both engines send the same, and refuse the same with the same words."""
+    content = json.loads(case)
+    if UNREPEATABLE.search(" ".join(content["texts"])):
+        return
+    found: list[dict[str, list[str]]] = []
+    for engine in (Incremental, Reference):
+        if interrupted(lambda engine=engine: found.append(outcome(content, engine)), PATIENCE):  # type: ignore[misc]
+            return
+    assert found[0] == found[1]
+
+
+def outcome(content: dict[str, Any], engine: Any) -> dict[str, list[str]]:
+    """What is shown of a case whose queries have these texts."""
+    case = read_case(DIRECTORY / content["path"])
+    pairs = zip(case.queries, content["texts"], strict=True)
+    asked = {old.label: replace(old, text=text) for old, text in pairs}
+    events = tuple(Register(asked[each.asked.label]) if isinstance(each, Register) else each for each in case.events)
+    changed = replace(case, queries=tuple(asked.values()), events=events)
+    return rows_of(changed, play(changed, engine))
+
+
+MUTANTS = Kind("mutants", draw_mutant, check_mutant)

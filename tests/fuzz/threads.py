@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Any
 import cqels
 from cqels.model.terms import XSD
 
-from .harness import Kind
+from .harness import Kind, interrupted
 
 EX = "http://ex.org/"
 S = EX + "s"
@@ -141,10 +140,6 @@ JOIN = (
 )
 
 
-class Interrupted(BaseException):
-    """What the handler of a signal raises, as KeyboardInterrupt is."""
-
-
 def draw_signals(random: Random) -> bytes:
     interrupts = [10 ** random.uniform(-4.5, -1.5) for _ in range(random.randint(1, 6))]
     return json.dumps({"block": random.choice([1, 50, 500]), "blocks": 12, "interrupts": interrupts}).encode()
@@ -170,31 +165,10 @@ def check_signals(case: bytes) -> None:
 
 
 def interrupted_life(engine: cqels.Engine, interrupts: list[float]) -> None:
-    """A query that comes and goes, one of which a signal may interrupt: it is there or not."""
-    for work in (partial(engine.register, COUNT, name="other"), partial(engine.drop, "other")):
-        if interrupted(work, interrupts.pop() if interrupts else 0):
-            break
+    """A query comes and goes; a signal may interrupt its registration: it is there or not."""
+    interrupted(partial(engine.register, COUNT, name="other"), interrupts.pop() if interrupts else 0)
     if "other" in {query.name for query in engine.queries}:
         engine.drop("other")
-
-
-def interrupted(work: Callable[[], Any], after: float) -> bool:
-    """Do something that a signal may interrupt after some seconds, unless these are 0: whether it did."""
-
-    def handle(*_: object) -> None:
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, handle)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, after)
-        work()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    except Interrupted:
-        return True
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    return False
 
 
 def block(number: int, size: int) -> bytes:

@@ -645,3 +645,17 @@ def test_what_is_late_in_all_engines_is_told_once() -> None:
     late = [row(instance, "late", place) for instance in (0, 2) for place in ("a", "b", "a")]
     rows = [row(0, "rejected", "x"), *late, row(2, "late", "c"), row(0, "results", "")]
     assert [each.place for each in rejected_in(rows)] == ["x", "a", "a", "b", "c"]
+
+
+def test_progress_with_any_other_byte_is_refused(tmp_path: Path) -> None:
+    file = growing.GrowingFile(tmp_path / "out.csv", b"head\n", run="run")
+    file.append(0, lambda before: (b"one\n", before + 1))
+    file.close()
+    side = tmp_path / ".out.csv.progress"
+    content = side.read_bytes()
+    for place in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        side.write_bytes(changed)
+        with pytest.raises(CqelsError):
+            growing.read_progress(side)

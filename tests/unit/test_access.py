@@ -369,3 +369,16 @@ def test_after_close_results_can_be_taken_and_nothing_else_done() -> None:
     for use in uses:
         with pytest.raises(cqels.CqelsError, match="the engine is closed"):
             use()
+
+
+def test_a_signal_at_the_end_of_a_change_leaves_an_engine_that_goes_on() -> None:
+    """The handler may raise before the engine is told that the change is over."""
+    with cqels.Engine() as engine:
+        query = engine.register(ALL)
+        engine.access.__enter__()
+        engine.push(OBS, text("a", 1), time="1s")
+        engine.access.__enter__()
+        assert numbers(query.take()) == [1]
+        engine.push(OBS, text("a", 2), time="1s")
+        assert numbers(query.take()) == [2]
+        engine.access.__enter__()

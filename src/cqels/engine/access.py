@@ -30,7 +30,7 @@ class Access:
 
     def close(self) -> bool:
         """Refuse all further use, unless that is refused already: is there something to close?"""
-        if self.refusal is _BUSY:
+        if self._is_busy():
             message, hint = _BUSY
             raise CqelsError(message, hint=hint)
         to_close = self.refusal is None
@@ -39,9 +39,27 @@ class Access:
 
     def check(self) -> None:
         """Raise an error if the engine cannot be used."""
-        if self.refusal is not None:
+        if self.refusal is not None and (self.refusal is not _BUSY or self._is_busy()):
             message, hint = self.refusal
             raise CqelsError(message, hint=hint)
+
+    def _is_busy(self) -> bool:
+        """Whether this thread, which has the lock, is in the middle of something.
+
+        If it has taken the lock only once, it is not: a signal's handler may have raised just before `__exit__`.
+        """
+        if self.refusal is not _BUSY:
+            return False
+        self.lock.release()
+        try:
+            self.lock.release()
+        except RuntimeError:  # it was taken once
+            self.lock.acquire()
+            self.refusal = None
+            return False
+        self.lock.acquire()
+        self.lock.acquire()
+        return True
 
     def __enter__(self) -> None:
         """Be in the middle of something: whoever this thread calls meanwhile, a signal handler say, is refused."""
@@ -83,7 +101,7 @@ def completed(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         access = self.access
         with access.lock:
-            if access.unfinished is not None and access.refusal is None:
+            if access.unfinished is not None and (access.refusal is None or not access._is_busy()):
                 access.unfinished()
             return method(self, *args, **kwargs)
 

@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cqels.model.errors import CqelsError
+from cqels.model.sealed import seal_json, unseal_json
 
+_REMOVE = "remove it and the file"
 HEAD = -1
 """The batch of what a file begins with."""
 
@@ -117,7 +119,7 @@ class GrowingFile:
 
     def _put(self, progress: Progress, data: bytes) -> None:
         try:
-            write_durably(self._side, json.dumps(asdict(progress)).encode())
+            write_durably(self._side, seal_json(asdict(progress)).encode())
             self._progress = progress
             os.ftruncate(self._file, progress.start)
             os.lseek(self._file, progress.start, os.SEEK_SET)
@@ -166,11 +168,13 @@ class PassingFile:
 def read_progress(path: Path) -> Progress | None:
     """What was recorded, if something was."""
     try:
-        return Progress(**json.loads(path.read_bytes()))
+        text = path.read_bytes()
+        sealed = b'"checksum"' in text  # that of a release before 0.2 is not
+        return Progress(**(unseal_json(text, str(path), hint=_REMOVE) if sealed else json.loads(text)))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        raise CqelsError(f"{path} is not the progress of a file of results", hint="remove it and the file") from None
+        raise CqelsError(f"{path} is not the progress of a file of results", hint=_REMOVE) from None
 
 
 def write_durably(path: Path, data: bytes) -> None:
