@@ -417,9 +417,180 @@ def test_following_reads_the_files_that_come(here: Here, tmp_path: Path) -> None
     elements, _ = found(rows)
     assert [at // 10**6 for at, _ in elements] == [10 * number for number in range(150)]
     assert not ends(rows)
-    (folder / "m.nt").write_text("grown")
-    with pytest.raises(DataError, match="has changed"):
+    (folder / "m.nt").write_text("short")
+    with pytest.raises(DataError, match="is shorter than what was read of it") as caught:
         here(declaration, follow=True)
+    assert "--changed" in (caught.value.hint or "")
+
+
+class Following:
+    """Follows one stream as Spark would: each call reads what has come since the last, unless that ends in an error."""
+
+    def __init__(self, folder: Path, declaration: StreamDeclaration, **options: Any) -> None:
+        self._declared = [(0, declaration, (ALL,))]
+        self._folder = folder
+        self._options = options
+        self._offset: Any = None
+        self.restart()
+
+    def restart(self, **options: Any) -> None:
+        self._options |= options
+        settings = prepared(self._declared, self._folder, tasks=2, follow=True, **self._options)
+        self._reader = FileReader(settings.text())
+        self._offset = self._offset or self._reader.initialOffset()
+
+    def __call__(self) -> Read:
+        rows: Rows = []
+        self._reader._looked = -1.0
+        limit = self._reader.getDefaultReadLimit()
+        while (end := self._reader.latestOffset(self._offset, limit)) != self._offset:
+            for task in self._reader.partitions(self._offset, end):
+                rows += (SimpleNamespace(**row) for batch in self._reader.read(task) for row in batch.to_pylist())
+            self._offset = json.loads(json.dumps(end))
+        return found(rows)
+
+
+def lifted(folder: Path, name: str) -> StreamDeclaration:
+    (folder / "lift.toml").write_text(TEMPLATE)
+    return declare(OBS, folder / name, template=folder / "lift.toml")
+
+
+GROWING: dict[str, tuple[str, Callable[[int], str]]] = {
+    "day.nt": ("", lambda number: line(number, 10 * number) + "\n"),
+    "day.csv": ("id,at,value\n", lambda number: f'{number},{10 * number},"v\n{number}, ""2"""\n'),
+    "day.tsv": ("id\tat\tvalue\n", lambda number: f"{number}\t{10 * number}\tv{number}\n"),
+    "day.jsonl": ("", lambda number: json.dumps({"id": number, "at": 10 * number, "value": "v"}) + "\n"),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_appended_is_read_once_from_where_reading_stopped(tmp_path: Path, name: str, seed: int) -> None:
+    """However it is cut: in the middle of lines, records and quotes; and from restart to restart."""
+    draw = random.Random(seed)
+    head, record = GROWING[name]
+    declaration = lifted(tmp_path, name) if name != "day.nt" else declare(OBS, tmp_path / name)
+    content = (head + "".join(record(number) + ("odd\n" if number % 9 == 4 else "") for number in range(60))).encode()
+    path = tmp_path / name
+    path.write_bytes(content[:0])
+    following = Following(tmp_path / "list", declaration, batch_bytes=500)
+    elements: Elements = []
+    rejected: list[tuple[str, str]] = []
+    at = 0
+    while at < len(content):
+        size = draw.choice([1, 2, 7, 40, 400])
+        with path.open("ab") as file:
+            file.write(content[at : at + size])
+        at += size
+        if draw.random() < 0.3:
+            following.restart()
+        if draw.random() < 0.5:
+            more = following()
+            elements, rejected = elements + more[0], rejected + more[1]
+    more = following()
+    assert (elements + more[0], sorted(rejected + more[1])) == embedded(declaration)
+    assert following() == ([], [])
+
+
+def test_a_line_without_its_end_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text(lines(2) + line(2, 20))
+    following = Following(tmp_path / "list", declare(OBS, path))
+    assert len(following()[0]) == 2
+    with path.open("a") as file:
+        file.write("\n")
+    assert len(following()[0]) == 1
+
+
+@pytest.mark.parametrize("changed", ["stop", "skip", "reread"])
+@pytest.mark.parametrize("how", ["replaced", "shortened", "removed"])
+def test_a_file_that_is_not_the_same_is_told_and_the_checkpoint_goes_on(tmp_path: Path, changed: str, how: str) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text(lines(100))
+    following = Following(tmp_path / "list", declare(OBS, path))
+    assert len(following()[0]) == 100
+    match how:
+        case "replaced":
+            path.write_text(lines(200, first=500))
+        case "shortened":
+            path.write_text(lines(10))
+        case _:
+            path.unlink()
+    reason = {"replaced": "was replaced", "shortened": "is shorter", "removed": "is no longer there"}[how]
+    with pytest.raises(DataError, match=f"a file of the stream {reason}") as caught:
+        following()
+    assert "--changed" in (caught.value.hint or "")
+    if changed == "stop":
+        return
+    following.restart(changed={0: changed})
+    elements, rejected = following()
+    there = {"replaced": 200, "shortened": 10, "removed": 0}[how]
+    assert len(elements) == (there if changed == "reread" else 0)
+    assert [place for place, _ in rejected] == [str(path)]
+    assert reason in rejected[0][1]
+    following.restart(changed={0: "stop"})
+    assert following() == ([], [])
+    with path.open("a") as file:
+        file.write(lines(3, first=1000))
+    assert len(following()[0]) == 3
+
+
+def test_a_file_that_was_read_may_be_removed_from_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "1.nt").write_text(lines(10))
+    following = Following(tmp_path / "list", declare(OBS, folder))
+    assert len(following()[0]) == 10
+    (folder / "1.nt").unlink()
+    assert following() == ([], [])
+    (folder / "1.nt").write_text(lines(5, first=20))
+    assert len(following()[0]) == 5
+
+
+def test_files_that_are_appended_to_side_by_side_are_merged(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    following = Following(tmp_path / "list", declare(OBS, folder))
+    assert following() == ([], [])
+    for turn in range(4):
+        for place, name in enumerate("ab"):
+            with (folder / f"{name}.nt").open("a") as file:
+                file.write("".join(line(n, 10 * n) + "\n" for n in range(20 * turn + place, 20 * turn + 20, 2)))
+        assert [at // 10**7 for at, _ in following()[0]] == list(range(20 * turn, 20 * turn + 20))
+
+
+@pytest.mark.parametrize("changed", ["skip", "reread"])
+def test_a_checkpoint_goes_on_though_a_file_has_changed(here: Here, tmp_path: Path, changed: str) -> None:
+    path = tmp_path / "day.nt"
+    path.write_text(lines(500))
+    here(declare(OBS, path))
+    path.write_text(lines(400))
+    elements, rejected = found(here(declare(OBS, path), changed={0: changed}))
+    assert len(elements) == (400 if changed == "reread" else 0)
+    assert "has changed since it was listed" in rejected[0][1]
+
+
+def test_a_damaged_list_of_files_is_refused(here: Here, tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.nt").write_text(lines(5))
+    declaration = declare(OBS, tmp_path / "*.nt")
+    expected = found(here(declaration))
+    listed = tmp_path / "here" / "files.jsonl"
+    content = listed.read_bytes()
+    draw = random.Random(1)
+    for _ in range(200):
+        damaged = bytearray(content)
+        damaged[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        listed.write_bytes(damaged)
+        with pytest.raises(CqelsError, match="is damaged"):
+            here(declaration)
+    whole = content.splitlines(keepends=True)
+    listed.write_bytes(b"".join([*whole[:2], *whole[3:]]))
+    with pytest.raises(CqelsError, match="is damaged"):
+        here(declaration)
+    listed.write_bytes(content + b'{"stream": 0, "path": "cut')
+    assert found(here(declaration)) == expected
+    assert listed.read_bytes() == content
 
 
 def test_following_goes_on_while_a_query_runs(run: Run, tmp_path: Path) -> None:
@@ -429,11 +600,13 @@ def test_following_goes_on_while_a_query_runs(run: Run, tmp_path: Path) -> None:
 
     def arrive(number: int, rows: Rows) -> None:
         if number == 0:
-            (folder / "1.nt").write_text(lines(10, first=10))
+            with (folder / "0.nt").open("a") as file:
+                file.write(lines(10, first=10))
         if number == 1:
+            assert [at // 10**7 for at, _ in found(rows)[0]] == list(range(10, 20))
             raise Killed
 
-    with pytest.raises(StreamingQueryException):
+    with pytest.raises(StreamingQueryException, match="Killed"):
         run(declare(OBS, folder), follow=True, available=False, seen=arrive)
 
 

@@ -249,8 +249,16 @@ def run(
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", rich_help_panel=_GOING_ON, help="Wait for new files, until Ctrl-C."),
+        typer.Option("--follow", rich_help_panel=_GOING_ON, help="Wait for new files and lines, until Ctrl-C."),
     ] = False,
+    changed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            rich_help_panel=_GOING_ON,
+            help="What to do with a file that was replaced, shortened or removed: stop (the default), skip or reread.",
+        ),
+    ] = None,
     speed: Annotated[
         float | None,
         typer.Option(
@@ -381,6 +389,7 @@ def run(
             checkpoint=checkpoint,
             lost=lost,
             follow=follow or None,
+            changed=changed,
             speed=speed,
             instances=instances,
             partitions=partitions,

@@ -232,7 +232,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
         placement=asked.placement or BUFFERS,
     )
     for each in declarations:
-        app.files(each)
+        app.files(each, changed=asked.changed or "stop")
         if asked.checkpoint is None or not asked.checkpoint.exists():
             check_files(each, list(files_there(each, may_be_none=follow)))
     with run.placing():

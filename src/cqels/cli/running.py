@@ -35,6 +35,7 @@ class OnSpark:
     checkpoint: Path | None = None
     lost: str | None = None
     follow: bool | None = None
+    changed: str | None = None
     speed: float | None = None
     instances: int | None = None
     partitions: int | None = None

@@ -15,10 +15,10 @@ from cqels.engine.runs import ELEMENTS, run_batches
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.faults import UnreadableFile
 from cqels.io.files import MARK, is_compressed, open_bytes, reading
-from cqels.io.lifting import Template, delimiter_of
+from cqels.io.lifting import Template, delimiter_of, lift_records
 from cqels.io.ntriples import blank_scope, line_kind
 from cqels.io.read import check_file, format_of, read_file
-from cqels.io.records import csv_header
+from cqels.io.records import csv_header, json_records
 
 CHUNK = 1 << 21
 """Bytes that are read at a time."""
@@ -133,6 +133,33 @@ def record_batches(
     yield from lifted_batches(
         declaration, path, template, file, stream, intake, reject, header=names, line=lines, size=size
     )
+
+
+def object_batches(
+    declaration: StreamDeclaration,
+    path: Path,
+    template: Template,
+    file: IO[bytes],
+    stream: int,
+    intake: Intake,
+    reject: Callable[[Rejected], None],
+    *,
+    start: int,
+    end: int,
+    lines_before: Callable[[int], int],
+) -> Iterator[Batch]:
+    """The records of a file of JSON lines between two bytes, where lines begin."""
+    file.seek(start)
+    before = lines_before(start)
+    lines = (
+        line for data in _chunks(file, start=start, size=end - start) for line in data.removesuffix(b"\n").split(b"\n")
+    )
+    texts = (
+        (number, line.decode("utf-8", "surrogateescape").rstrip("\r")) for number, line in enumerate(lines, before + 1)
+    )
+    elements = lift_records(declaration, str(path), json_records(texts), template, reject)
+    while some := list(islice(elements, ELEMENTS)):
+        yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
 
 
 def _chunks(file: IO[bytes], *, start: int = 0, size: int | None = None) -> Iterator[bytes]:

@@ -31,6 +31,7 @@ from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
 from cqels.plan.spread import NotSpread, Spread, spreading
 from cqels.plan.written import fingerprint
+from cqels.spark.catalog import CHANGED, Changed
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
@@ -64,6 +65,7 @@ class _Source:
     rows: DataFrame | None = None
     lift: Lift | None = None
     files: StreamDeclaration | None = None
+    changed: Changed = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +116,8 @@ class App:
         always can.
 
         Boundaries of sliding windows are counted from `start`; when all streams have ended, time goes on `until` then.
-        Files are read once; with `follow` new ones are waited for, and with `speed` their elements come at their own
-        pace, so many times faster.  With `strict` the first malformed or late element ends
-        the run.
+        Files are read once; with `follow` new ones and appended lines are waited for, and with `speed` their elements
+        come at their own pace, so many times faster.  With `strict` the first malformed or late element ends the run.
 
         What SERVICE and LOAD may reach is said by `allow_service` and `allow_load`, as for an `Engine`.  An endpoint is
         asked once, by the driver, when a query is added, and the checkpoint keeps the answer: so results do not depend
@@ -166,13 +167,17 @@ class App:
             raise CqelsError(f"stream <{iri}> cannot be declared: {error}") from None
         self._declare(settings, _Source(settings.iri, rows, lift))
 
-    def files(self, declaration: str | StreamDeclaration) -> None:
+    def files(self, declaration: str | StreamDeclaration, *, changed: str = "stop") -> None:
         """Declare a stream of files, as on the command line: `<iri>=path?lateness=2s&…`.
 
-        A stream that is declared again has more files: all are merged by time.
+        A stream that is declared again has more files: all are merged by time.  A file that was replaced, shortened or
+        removed stops the run, or with `changed` it is left out ("skip") or read from its beginning ("reread").
         """
+        choice = next((each for each in CHANGED if each == changed), None)
+        if choice is None:
+            raise CqelsError(f"'{changed}' is not what can be done with a changed file", hint=", ".join(CHANGED))
         each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
-        self._declare(settings_of([each])[each.iri], _Source(each.iri, files=each))
+        self._declare(settings_of([each])[each.iri], _Source(each.iri, files=each, changed=choice))
 
     def _declare(self, settings: StreamSettings, source: _Source) -> None:
         if settings.iri in self._streams:
@@ -692,6 +697,7 @@ class App:
                 follow=self._follow,
                 speed=self._speed,
                 strict=self._strict,
+                changed={number: each.changed for number, each in enumerate(self._sources)},
             )
             self._firsts = settings.firsts()
             rows.append(file_rows(self._spark, settings))

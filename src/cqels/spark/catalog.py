@@ -1,66 +1,115 @@
 """The files of an application's streams, in the order in which they are read, and positions among them.
 
-The list is kept on disk and only grows, so that a position means the same after a restart: a file's number in its
-stream and a byte in it.  What is in the files is not read here, except to tell what they hold.
+The list is kept on disk and only grows, so that a position means the same after a restart: the number of a piece in its
+stream and a byte in it.  A piece is a file, or what was appended to one since its last piece.  What is in the files is
+not read here, except to tell what they hold, where their last complete line ends, and whether they are still the same.
 """
 
 from __future__ import annotations
 
+import csv
 import glob
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, Literal, TypeAlias, get_args
 
-from cqels.engine.reading import has_timed_lines
+from cqels.engine.reading import has_timed_lines, has_timed_records
 from cqels.io import StreamDeclaration
 from cqels.io.faults import UnreadableFile
-from cqels.io.files import files_of, is_compressed
-from cqels.io.read import Begun, check_file, check_files, in_time
+from cqels.io.files import files_of, is_compressed, reading
+from cqels.io.lifting import delimiter_of, read_template
+from cqels.io.read import Begun, check_file, check_files, format_of, in_time
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.time import EARLIEST
 
 BYTE_BITS = 40
-"""Of a position as one number, for the byte: the rest is for the number of the file."""
+"""Of a position as one number, for the byte: the rest is for the number of the piece."""
+MOST_APPENDED = 16 << 20
+"""Bytes of a CSV file that are looked at for the ends of records at a time."""
+LONGEST_RECORD = 1 << 20
+"""Bytes of a CSV record in quotes that is waited for; one that is longer ends with its line, and is rejected."""
 _NAME = "files.jsonl"
-_VERSION = 1
+_VERSION = 2
+_MARKED = 1024
+"""Bytes at the beginning of a file, and before where reading stopped, that it is known by."""
+_NEAR = 1 << 16
 
 Streams: TypeAlias = Mapping[int, StreamDeclaration]
 """By their numbers in the application."""
 Place: TypeAlias = tuple[int, int]
-"""A file's number in its stream, and a byte in it."""
+"""A piece's number in its stream, and a byte in it."""
+Kind: TypeAlias = Literal["lines", "records", "whole"]
+Changed: TypeAlias = Literal["stop", "skip", "reread"]
+"""What to do with a file that was replaced, shortened or removed."""
+CHANGED: tuple[Changed, ...] = get_args(Changed)
+CHANGED_HINT = (
+    "skip goes on with what is appended from now on, reread with the file as it is now, from its beginning "
+    "(--changed skip, --changed reread; App(…, changed=…))"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file as it was when it was listed. With `lines`, each line is an element, and it may be cut between lines."""
+    """A piece of a file, as it was when it was listed: its bytes from `start` to `end`.
+
+    With `lines`, each line is an element, and a piece may be cut between lines; with `records`, it ends between two
+    records; else it is the whole file.  `head` and `tail` tell the file's first bytes and those before `end` from
+    others.  A file that does not grow was last `modified` then.
+    """
 
     path: str
-    size: int
-    modified: int
-    lines: bool
+    start: int
+    end: int
+    kind: Kind
+    head: str
+    tail: str
+    modified: int | None = None
     first: int = EARLIEST
     """The time of its first element, where the files of a stream that ends are several."""
+    origin: int | None = None
+    """The number of the file's first piece, if it is another."""
+    note: str = ""
+    """What is to be told when it is read."""
+    gone: bool = False
+    """The file is no longer there: one of this name is another."""
 
-    def check(self) -> None:
-        """Refuse a file that is not what it was."""
-        source = Source("", self.path)
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    @property
+    def lines(self) -> bool:
+        return self.kind == "lines"
+
+    def change(self) -> str | None:
+        """How the file has changed, if it is not what it was; what was appended to it is no change."""
         try:
             now = os.stat(self.path)
+            if self.modified is not None:
+                is_same = (now.st_size, now.st_mtime_ns) == (self.end, self.modified)
+                return None if is_same else "a file of the stream has changed since it was listed"
+            if now.st_size < self.end:
+                return "a file of the stream is shorter than what was read of it"
+            with open(self.path, "rb") as file:
+                if _marks(file, self.end) != (self.head, self.tail):
+                    return "a file of the stream was replaced by another"
         except OSError as error:
-            raise DataError(
-                f"a file of the stream is no longer there: {(error.strerror or str(error)).lower()}", source=source
-            ) from None
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.modified):
-            hint = "write a file elsewhere and move it to where it is read when it is complete"
-            raise DataError("a file of the stream has changed since it was listed", source=source, hint=hint)
+            return f"a file of the stream is no longer there: {(error.strerror or str(error)).lower()}"
+        return None
+
+
+def refuse_change(path: str, change: str) -> DataError:
+    return DataError(change, source=Source("", path), hint=CHANGED_HINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some bytes of a file of a stream, or all of it. It has the lines that begin in it."""
+    """Some bytes of a piece of a stream, or all of it. It has the lines that begin in it."""
 
     stream: int
     number: int
@@ -70,7 +119,12 @@ class Stretch:
 
     @property
     def is_whole(self) -> bool:
-        return (self.start, self.end) == (0, self.file.size)
+        return (self.start, self.end) == (self.file.start, self.file.end)
+
+    @property
+    def sequence(self) -> int:
+        """The same for all pieces of a file."""
+        return self.number if self.file.origin is None else self.file.origin
 
     @property
     def position(self) -> int:
@@ -86,6 +140,13 @@ class Catalog:
         self._path = folder / _NAME
         self._streams = streams
         self.files: dict[int, list[Listed]] = {number: [] for number in streams}
+        self._sizes: dict[int, list[int]] = {number: [0] for number in streams}
+        """The bytes before each piece, and all."""
+        self._latest: dict[int, dict[str, tuple[int, Listed]]] = {number: {} for number in streams}
+        """The last piece of each file, and its number."""
+        self._seen: dict[tuple[int, str], tuple[int, int, int]] = {}
+        """How files looked when it was last seen that they are the same."""
+        self._sum = ""
         if self._path.exists():
             self._load()
 
@@ -99,46 +160,104 @@ class Catalog:
 
         Where more may come, in the order of their names.
         """
+        listed: list[tuple[int, Listed]] = []
         for number, declaration in self._streams.items():
             paths = list(files_there(declaration, may_be_none=follow))
             for path in paths:
                 check_listable(path)
-            template = check_files(declaration, paths)
+            template = check_files(declaration, (path for path in paths if not follow or path.stat().st_size))
             if follow:
                 begun = [Begun(path, EARLIEST) for path in paths]
             else:
                 begun = in_time(declaration, paths, template)
-            self.files[number] += (_listed(declaration, each.path, each.first) for each in begun)
+            listed += ((number, _listed(declaration, each, grows=follow)) for each in begun)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [self._head(), *(_line(number, each) for number, files in self.files.items() for each in files)]
         fresh = self._path.with_suffix(".new")
+        head = self._head()
+        self._sum = _checksum("", head)
         with fresh.open("w") as file:
-            file.write("".join(lines))
+            file.write(_line(head, self._sum) + self._added(listed))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
 
-    def look(self) -> None:
-        """Add the files that are new, in the order in which they were last written."""
+    def look(self, start: Mapping[int, Place], changed: Mapping[int, Changed]) -> None:
+        """Add the files that are new, in the order in which they were last written, and what was appended to others.
+
+        What has come to the places `start` in the streams is done.
+        """
         fresh: list[tuple[int, Listed]] = []
         for number, declaration in self._streams.items():
-            known = {each.path: each for each in self.files[number]}
-            new = []
-            for path in files_there(declaration, may_be_none=True):
-                if str(path) in known:
-                    known[str(path)].check()
-                else:
+            known = self._latest[number]
+            new: list[tuple[int, Listed]] = []
+            there = {str(path): path for path in _files_now(declaration)}
+            for name, path in there.items():
+                found = path.stat()
+                looks = found.st_ino, found.st_size, found.st_mtime_ns
+                if name not in known:
                     check_listable(path)
-                    new.append(_listed(declaration, path))
-            fresh += ((number, each) for each in sorted(new, key=lambda each: (each.modified, each.path)))
+                    new.append((found.st_mtime_ns, _listed(declaration, Begun(path, EARLIEST), grows=True)))
+                elif self._seen.get((number, name)) != looks:
+                    since = list(self._since(declaration, known[name][1], changed[number]))
+                    new += ((found.st_mtime_ns, each) for each in since)
+                    if not since:
+                        self._seen[number, name] = looks
+            for name in [name for name in known if name not in there]:
+                new += ((0, each) for each in self._gone(number, *known[name], start[number], changed[number]))
+                del known[name]
+            fresh += ((number, each) for _, each in sorted(new, key=lambda each: (each[0], each[1].path)))
         if not fresh:
             return
         with self._path.open("a") as file:
-            file.write("".join(_line(number, each) for number, each in fresh))
+            file.write(self._added(fresh))
             file.flush()
             os.fsync(file.fileno())
-        for number, each in fresh:
-            self.files[number].append(each)
+
+    def _since(self, declaration: StreamDeclaration, known: Listed, changed: Changed) -> Iterator[Listed]:
+        """What a known file has that is new."""
+        change = known.change()
+        if change is None:
+            if known.kind != "whole":
+                grown = _grown(declaration, known)
+                if grown.size:
+                    yield grown
+            return
+        if changed == "stop":
+            raise refuse_change(known.path, change)
+        now = _listed(declaration, Begun(Path(known.path), EARLIEST), grows=True)
+        if changed == "reread":
+            yield replace(now, note=f"{change}: it is read from its beginning")
+        else:
+            yield replace(now, start=now.end, note=f"{change}: what it has now is left out")
+
+    def _gone(self, stream: int, number: int, known: Listed, start: Place, changed: Changed) -> Iterator[Listed]:
+        """A file is no longer there. That is nothing to tell where all was read of one among many."""
+        declared = self._streams[stream].path
+        if number < start[0] and (Path(declared).is_dir() or glob.has_magic(declared)):
+            return
+        change = "a file of the stream is no longer there"
+        if changed == "stop":
+            raise refuse_change(known.path, change)
+        yield replace(known, start=known.end, note=f"{change}: the stream goes on without it", gone=True)
+
+    def _added(self, listed: Iterable[tuple[int, Listed]]) -> str:
+        """Have more pieces; their lines."""
+        lines = []
+        for number, each in listed:
+            entry = json.dumps({"stream": number, **asdict(self._add(number, each))})
+            self._sum = _checksum(self._sum, entry)
+            lines.append(_line(entry, self._sum))
+        return "".join(lines)
+
+    def _add(self, stream: int, listed: Listed) -> Listed:
+        number, before = self._latest[stream].pop(listed.path, (0, None))
+        if before is not None and listed.start == before.end > 0:
+            listed = replace(listed, origin=number if before.origin is None else before.origin)
+        if not listed.gone:
+            self._latest[stream][listed.path] = len(self.files[stream]), listed
+        self.files[stream].append(listed)
+        self._sizes[stream].append(self._sizes[stream][-1] + listed.size)
+        return listed
 
     def between(self, stream: int, start: Place, end: Place) -> Iterator[Stretch]:
         """What a stream has from one place to another, file by file."""
@@ -146,14 +265,15 @@ class Catalog:
             file = self.files[stream][number]
             first = start[1] if number == start[0] else 0
             last = end[1] if number == end[0] else file.size
-            if first < last:
-                yield Stretch(stream, number, file, first, last)
+            if first < last or (file.note and first == 0 and number < end[0]):
+                yield Stretch(stream, number, file, file.start + first, file.start + last)
 
     def size(self, stream: int, place: Place | None = None) -> int:
         """The bytes of a stream, or those before a place."""
-        files = self.files[stream]
-        number, byte = place or (len(files), 0)
-        return sum(file.size for file in files[:number]) + byte
+        number, byte = place or (len(self.files[stream]), 0)
+        if number >= len(self._sizes[stream]):
+            raise self._damage("it has fewer files than were read")
+        return self._sizes[stream][number] + byte
 
     def forward(self, stream: int, place: Place, size: int) -> Place:
         """The place so many bytes on, or the end of a file that is read whole; empty files count as read."""
@@ -168,37 +288,65 @@ class Catalog:
         return number, byte
 
     def _load(self) -> None:
-        text = self._path.read_text()
-        head, *lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
-        if head != self._head():
-            raise CqelsError(
-                f"the checkpoint in '{self._path.parent}' is of other streams",
-                hint="go on with the streams as they were declared, or choose another checkpoint",
-            )
-        if len(text) > text.rfind("\n") + 1:  # a writer was ended in the middle of a line, which nothing refers to
-            os.truncate(self._path, len(text[: text.rfind("\n") + 1].encode()))
-        for line in lines:
-            entry = json.loads(line)
-            self.files[entry.pop("stream")].append(Listed(**entry))
+        try:
+            text = self._path.read_bytes().decode()
+        except UnicodeDecodeError:
+            raise self._damage("it is not text") from None
+        complete = text[: text.rfind("\n") + 1]
+        lines = complete.splitlines()
+        if len(text) > len(complete):  # a writer was ended in the middle of a line, which nothing refers to
+            os.truncate(self._path, len(complete.encode()))
+        for number, line in enumerate(lines):
+            entry, _, known = line.rpartition("\t")
+            self._sum = _checksum(self._sum, entry)
+            if known != self._sum:
+                raise self._damage(f"line {number + 1} is not what was written")
+            if number == 0:
+                if entry != self._head():
+                    raise CqelsError(
+                        f"the checkpoint in '{self._path.parent}' is of other streams",
+                        hint="go on with the streams as they were declared, or choose another checkpoint",
+                    )
+                continue
+            content = json.loads(entry)
+            self._add(content.pop("stream"), Listed(**content))
+        if not lines:
+            raise self._damage("it is empty")
+
+    def _damage(self, how: str) -> CqelsError:
+        return CqelsError(
+            f"the list of files of the checkpoint, {self._path}, is damaged: {how}",
+            hint="restore it from a copy, or begin with a new checkpoint",
+        )
 
     def _head(self) -> str:
         streams = [[number, each.iri, each.path] for number, each in self._streams.items()]
-        return json.dumps({"version": _VERSION, "streams": streams}) + "\n"
+        return json.dumps({"version": _VERSION, "streams": streams})
 
 
-def _line(stream: int, listed: Listed) -> str:
-    return json.dumps({"stream": stream, **asdict(listed)}) + "\n"
+def _line(entry: str, checksum: str) -> str:
+    return f"{entry}\t{checksum}\n"
+
+
+def _checksum(before: str, entry: str) -> str:
+    """Of a line and all before it, so that none is missing either."""
+    return sha256(f"{before} {entry}".encode()).hexdigest()[:16]
 
 
 def files_there(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterable[Path]:
     """The files of a stream now. Where more may come, a folder or a pattern need not have any."""
     path = Path(declaration.path)
     if may_be_none and (path.is_dir() or glob.has_magic(declaration.path)):
-        try:
-            return files_of(declaration.path)
-        except DataError:
-            return ()
+        return _files_now(declaration)
     return files_of(declaration.path)
+
+
+def _files_now(declaration: StreamDeclaration) -> Iterable[Path]:
+    """The files of a stream that had some before, or of which more may come."""
+    try:
+        return files_of(declaration.path)
+    except DataError:
+        return ()
 
 
 def check_listable(path: Path) -> None:
@@ -209,11 +357,95 @@ def check_listable(path: Path) -> None:
         raise DataError("a file is larger than a terabyte", source=Source("", str(path)), hint="cut it")
 
 
-def _listed(declaration: StreamDeclaration, path: Path, first: int = EARLIEST) -> Listed:
+def _listed(declaration: StreamDeclaration, begun: Begun, *, grows: bool) -> Listed:
+    """A file as it is now; of one that may grow, what is complete of it."""
+    path = begun.path
     found = path.stat()
+    kind = _kind(declaration, path, grows=grows)
+    with reading(path), path.open("rb") as file:
+        end = found.st_size if kind == "whole" or not grows else _complete(declaration, path, file, 0, kind)
+        head, tail = _marks(file, end)
+    modified = None if grows and kind != "whole" else found.st_mtime_ns
+    return Listed(str(path), 0, end, kind, head, tail, modified, begun.first)
+
+
+def _grown(declaration: StreamDeclaration, known: Listed) -> Listed:
+    """What was appended to a file and is complete."""
+    path = Path(known.path)
+    kind = known.kind if known.end else _kind(declaration, path, grows=True)
+    with reading(path), path.open("rb") as file:
+        end = _complete(declaration, path, file, known.end, kind)
+        head, tail = _marks(file, end)
+    return replace(known, start=known.end, end=end, kind=kind, head=head, tail=tail, origin=None, note="")
+
+
+def _kind(declaration: StreamDeclaration, path: Path, *, grows: bool) -> Kind:
     try:
         check_file(declaration, path)
-        lines = not is_compressed(path) and has_timed_lines(declaration, path)
+        return "whole" if is_compressed(path) else _cut(declaration, path, grows=grows)
     except UnreadableFile:  # a worker rejects it
-        lines = False
-    return Listed(str(path), found.st_size, found.st_mtime_ns, lines, first)
+        return "whole"
+
+
+def _cut(declaration: StreamDeclaration, path: Path, *, grows: bool) -> Kind:
+    if grows and format_of(declaration, path) == "ntriples" and declaration.element in (None, "line"):
+        with path.open("rb") as file:
+            if b"\n" not in file.read(_NEAR):  # there is no line yet that would tell
+                return "lines" if declaration.time is None else "whole"
+    if has_timed_lines(declaration, path):
+        return "lines"
+    is_json = format_of(declaration, path) == "json" and declaration.element in (None, "line")
+    return "records" if grows and (is_json or has_timed_records(declaration, path)) else "whole"
+
+
+def _marks(file: IO[bytes], end: int) -> tuple[str, str]:
+    """What tells the first bytes of a file, and those before `end`, from others."""
+    file.seek(0)
+    head = file.read(min(_MARKED, end))
+    file.seek(max(0, end - _MARKED))
+    tail = file.read(min(_MARKED, end))
+    return sha256(head).hexdigest()[:16], sha256(tail).hexdigest()[:16]
+
+
+def _complete(declaration: StreamDeclaration, path: Path, file: IO[bytes], start: int, kind: Kind) -> int:
+    """Where the last line or record of a file behind a byte ends, of those that have ended."""
+    if kind == "records" and format_of(declaration, path) == "csv":
+        return _complete_records(declaration, path, file, start)
+    at = end = file.seek(0, os.SEEK_END)
+    while at > start:
+        at = max(start, end - _NEAR)
+        file.seek(at)
+        found = file.read(end - at).rfind(b"\n")
+        if found >= 0:
+            return at + found + 1
+        end = at
+    return start
+
+
+def _complete_records(declaration: StreamDeclaration, path: Path, file: IO[bytes], start: int) -> int:
+    """Where the last complete record of a CSV file ends: line breaks in quotes end none."""
+    file.seek(start)
+    data = file.read(MOST_APPENDED)
+    data = data[: data.rfind(b"\n") + 1]
+    if b'"' not in data:
+        return start + len(data)
+    assert declaration.template is not None
+    delimiter = delimiter_of(read_template(declaration.template), path)
+    lines = [line + b"\n" for line in data.split(b"\n")[:-1]]
+    ends = list(accumulate(map(len, lines), initial=start))
+    rows = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), delimiter=delimiter)
+    before = done = 0
+    for _ in rows:
+        before, done = done, rows.line_num
+    if _is_closed(lines[before:done], delimiter) or ends[done] - ends[before] > LONGEST_RECORD:
+        return ends[done]
+    return ends[before]
+
+
+def _is_closed(lines: list[bytes], delimiter: str) -> bool:
+    """The last record of some lines does not end in the middle of quotes."""
+    try:
+        list(csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        return "unexpected end of data" not in str(error)
+    return True

@@ -13,7 +13,7 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -28,14 +28,17 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
 from cqels.engine.batch import Batch
-from cqels.engine.reading import file_batches, has_timed_records, line_batches, record_batches
+from cqels.engine.reading import file_batches, has_timed_records, line_batches, object_batches, record_batches
 from cqels.io import Rejected, StreamDeclaration
+from cqels.io.faults import UnreadableFile
 from cqels.io.files import reading
+from cqels.io.gather import Reject
 from cqels.io.lifting import Template, read_template
+from cqels.io.read import format_of
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.time import EARLIEST
 from cqels.spark import ahead
-from cqels.spark.catalog import Catalog, Place, Stretch
+from cqels.spark.catalog import Catalog, Changed, Place, Stretch, refuse_change
 from cqels.spark.pace import Pace, Times, seek_line
 from cqels.spark.packing import Packer, Row, new_terms, table
 from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS, place_of
@@ -89,12 +92,15 @@ def prepared(
     follow: bool = False,
     speed: float | None = None,
     strict: bool = False,
+    changed: Mapping[int, Changed] | None = None,
 ) -> Settings:
     """What the reader is told; the files are listed, unless they were in an earlier run.
 
     The list of files is kept in `folder`, a part of the application's checkpoint.  With `follow`, files that come later
-    are read too, and no stream ends.  With `speed`, elements are delivered at the pace of their times, so many times as
-    fast.  With `strict` the first malformed line or record ends the run.
+    are read too, and lines that are appended to files, and no stream ends.  `changed` says for a stream what is to be
+    done with a file that was replaced, shortened or removed: if nothing is said, the run stops.  With `speed`, elements
+    are delivered at the pace of their times, so many times as fast.  With `strict` the first malformed line or record
+    ends the run.
     """
     if batch_bytes < 1 or (speed is not None and speed <= 0):
         raise CqelsError("the bytes of a micro-batch and the speed are larger than 0")
@@ -102,7 +108,8 @@ def prepared(
         folder = Path(tempfile.mkdtemp(prefix="cqels-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     complete = tuple((*each, _template(each[1])) for each in streams)
-    settings = Settings(complete, str(folder), batch_bytes, tasks, follow, speed, strict)
+    choices = {number: (changed or {}).get(number, "stop") for number, *_ in complete}
+    settings = Settings(complete, str(folder), batch_bytes, tasks, follow, speed, strict, choices)
     catalog = settings.catalog()
     if not catalog.exists:
         catalog.make(follow=follow)
@@ -125,6 +132,7 @@ class Settings:
     follow: bool
     speed: float | None
     strict: bool
+    changed: dict[int, Changed]
 
     def text(self) -> str:
         return base64.b64encode(pickle.dumps(self)).decode()
@@ -198,6 +206,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pace = self._settings.pace()
         self._looked = -inf
         self._closed = not self._settings.follow
+        self._closing = False
         self._course = Course()
         self._expected: tuple[dict[int, Place], dict[int, Place]] | None = None
 
@@ -210,13 +219,15 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._settings.batch_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._look()
-        self._closed = True
+        self._closing = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        if not self._closed and time.monotonic() > self._looked + LOOK:
-            self._look()
         places = _places(start)
+        if not self._closed and (self._closing or time.monotonic() > self._looked + LOOK):
+            self._listed().look(places, self._settings.changed)
+            self._settings.check(self._listed())
+            self._looked = time.monotonic()
+            self._closed = self._closing
         self._course.at(self._done(places), time.monotonic())
         if self._expected is not None and self._expected[0] == places:
             return _offset(self._expected[1])
@@ -254,12 +265,6 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._catalog is None:
             self._catalog = self._settings.catalog()
         return self._catalog
-
-    def _look(self) -> None:
-        if self._settings.follow:
-            self._listed().look()
-            self._settings.check(self._listed())
-            self._looked = time.monotonic()
 
     def _forward(self, start: dict[int, Place], size: int | None) -> dict[int, Place]:
         """So many bytes on in all streams together, so that all end at about the same time.
@@ -366,7 +371,13 @@ def _workers(text: str) -> dict[int, _Worker]:
     settings = _settings(text)
     terms = new_terms()
     return {
-        number: _Worker(declaration, template, Packer(number, wants, strict=settings.strict, terms=terms))
+        number: _Worker(
+            declaration,
+            template,
+            Packer(number, wants, strict=settings.strict, terms=terms),
+            changed=settings.changed[number],
+            follow=settings.follow,
+        )
         for number, declaration, wants, template in settings.streams
     }
 
@@ -374,7 +385,17 @@ def _workers(text: str) -> dict[int, _Worker]:
 class _Worker:
     """Reads stretches of one stream."""
 
-    def __init__(self, declaration: StreamDeclaration, template: Template | None, packer: Packer) -> None:
+    def __init__(
+        self,
+        declaration: StreamDeclaration,
+        template: Template | None,
+        packer: Packer,
+        *,
+        changed: Changed = "stop",
+        follow: bool = False,
+    ) -> None:
+        self._changed = changed
+        self._follow = follow
         self._declaration = declaration
         self._template = template
         self.packer = packer
@@ -391,7 +412,7 @@ class _Worker:
         rejected: list[Row] = []
 
         def rows() -> Iterator[pyarrow.RecordBatch]:
-            place = place_of(first.number, last.number)
+            place = place_of(first.sequence, last.sequence)
             blocks = self.packer.blocks(Batch.concatenate(parts), place, first.position, next(numbers))
             if made := [*blocks, *rejected]:
                 yield table(made)
@@ -400,17 +421,18 @@ class _Worker:
             self.packer.tidy()
 
         for stretch in stretches:
-            stretch.file.check()
 
             def reject(told: Rejected, at: int = stretch.position) -> None:
                 rejected.append(self.packer.rejected(told, at, next(numbers)))
 
+            if not self._is_there(stretch, reject):
+                continue
             for batch in self._batches(stretch, reject):
                 if not len(batch):
                     continue
-                if parts and stretch.number > last.number:
-                    together = last.is_whole and stretch.is_whole and int(batch.times.min()) >= latest
-                    if not together:
+                if parts and stretch.sequence != last.sequence:
+                    is_next = stretch.sequence > last.sequence and last.is_whole and stretch.is_whole
+                    if not is_next or int(batch.times.min()) < latest:
                         yield from rows()
                 if not parts:
                     size, latest, first = 0, EARLIEST, stretch
@@ -422,7 +444,24 @@ class _Worker:
                     yield from rows()
         yield from rows()
 
-    def _batches(self, stretch: Stretch, reject: Any) -> Iterator[Batch]:
+    def _is_there(self, stretch: Stretch, reject: Reject) -> bool:
+        """Whether a stretch can be read. What there is to tell of its file is told."""
+        file = stretch.file
+        if file.note and stretch.start == file.start:
+            reject(Rejected(self._declaration.iri, file.path, file.note, ""))
+        if stretch.start == stretch.end:
+            return False
+        change = file.change()
+        if change is None:
+            return True
+        if self._changed == "stop":
+            raise refuse_change(file.path, change)
+        again = self._changed == "reread" and not self._follow and Path(file.path).exists()
+        what = "it is read as it is now" if again else f"bytes {stretch.start} to {stretch.end} of it are left out"
+        reject(Rejected(self._declaration.iri, file.path, f"{change}: {what}", ""))
+        return again
+
+    def _batches(self, stretch: Stretch, reject: Reject) -> Iterator[Batch]:
         path = Path(stretch.file.path)
         stream, intake = self.packer.stream, self.packer.intake
         if not stretch.file.lines:
@@ -439,27 +478,31 @@ class _Worker:
             found = line_batches(self._declaration, path, file, stream, intake, malformed, start=begin, size=size)
             yield from found
 
-    def _whole_or_part(self, stretch: Stretch, reject: Any) -> Iterator[Batch]:
-        """Of a file that has no lines to be cut between; only a pace cuts it, between two records."""
+    def _whole_or_part(self, stretch: Stretch, reject: Reject) -> Iterator[Batch]:
+        """Of a file that has no lines to be cut between: all of it, or records that a pace or an appender cut off."""
         path = Path(stretch.file.path)
         stream, intake = self.packer.stream, self.packer.intake
-        if (stretch.start, stretch.end) == (0, stretch.file.size):
+        if stretch.file.kind == "whole" and stretch.is_whole:
             yield from file_batches(self._declaration, path, self._template, stream, intake, reject)
             return
         assert self._template is not None
-        with reading(path), path.open("rb") as file:
-            yield from record_batches(
-                self._declaration,
-                path,
-                self._template,
-                file,
-                stream,
-                intake,
-                reject,
-                start=stretch.start,
-                end=stretch.end,
-                lines_before=lambda byte: self._lines_before(path, byte),
-            )
+        read = record_batches if format_of(self._declaration, path) == "csv" else object_batches
+        try:
+            with reading(path), path.open("rb") as file:
+                yield from read(
+                    self._declaration,
+                    path,
+                    self._template,
+                    file,
+                    stream,
+                    intake,
+                    reject,
+                    start=stretch.start,
+                    end=stretch.end,
+                    lines_before=lambda byte: self._lines_before(path, byte),
+                )
+        except UnreadableFile as error:
+            reject(Rejected(self._declaration.iri, str(path), error.reason, ""))
 
     def _lines_before(self, path: Path, byte: int) -> int:
         """The lines of a file that end before a byte, counted on from where it was counted last."""

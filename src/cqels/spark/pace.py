@@ -61,13 +61,14 @@ class Pace:
 
     def _from(self, catalog: Catalog, stream: int, start: Place) -> Iterator[int]:
         for each in catalog.between(stream, start, (len(catalog.files[stream]), 0)):
-            yield from self._times[stream].all(each)
+            if each.start < each.end:
+                yield from self._times[stream].all(each)
 
     def _due(self, catalog: Catalog, stream: int, start: Place, end: Place, reached: int) -> Place:
         for each in catalog.between(stream, start, end):
-            byte = self._times[stream].first_after(each, reached)
+            byte = self._times[stream].first_after(each, reached) if each.start < each.end else each.end
             if byte < each.end:
-                return each.number, byte
+                return each.number, byte - each.file.start
         return end
 
 
