@@ -535,6 +535,18 @@ def test_a_file_that_is_not_the_same_is_told_and_the_checkpoint_goes_on(tmp_path
     assert len(following()[0]) == 3
 
 
+def test_what_is_followed_is_not_far_in_the_future(tmp_path: Path) -> None:
+    """A day is allowed, unless it is said otherwise; files that end may be of any time."""
+    path = tmp_path / "day.nt"
+    path.write_text(lines(3) + line(3, 7 * 10**12) + "\n" + lines(2, first=4))
+    elements, rejected = Following(tmp_path / "list", declare(OBS, path))()
+    assert [at // 10**7 for at, _ in elements] == [0, 1, 2, 4, 5]
+    assert [place for place, _ in rejected] == [f"<{OBS}>"]
+    assert "beyond the wall clock" in rejected[0][1]
+    assert len(Following(tmp_path / "another", declare(OBS, path, future="100000d"))()[0]) == 6
+    assert len(found(Here(tmp_path / "here")(declare(OBS, path)))[0]) == 6
+
+
 def test_a_file_that_was_read_may_be_removed_from_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

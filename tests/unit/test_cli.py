@@ -359,3 +359,21 @@ def test_one_stream_from_several_files_is_merged_by_time(run: Run) -> None:
     code, _, err = run("run", "read.rq", "--stream", files[0], "--stream", f"{files[1]}&lateness=2s")
     assert code == 2
     assert "stream <http://ex.org/s> is declared twice, with another lateness" in err
+
+
+def test_a_file_may_be_far_in_the_future_unless_it_is_said(run: Run) -> None:
+    Path("far.nt").write_text(
+        "".join(f'<x:{name}> <x:p> <x:o> "{year}-01-01T00:00:00Z"^^<{XSD}dateTime> .\n' for name, year in FAR)
+    )
+    Path("read.rq").write_text("SELECT ?s WHERE { STREAM <http://ex.org/s> [NOW] { ?s ?p ?o } }")
+    _, out, err = run("run", "read.rq", "--stream", "<http://ex.org/s>=far.nt")
+    assert len(out.splitlines()) == 2
+    assert "1 late" in err
+    code, out, err = run("run", "read.rq", "--stream", "<http://ex.org/s>=far.nt?future=1d")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "the time 2200-01-01T00:00:00Z is more than 1d beyond the wall clock" in err
+    assert "1 rejected" in err
+    assert "late" not in err
+
+
+FAR = (("a", 2014), ("b", 2200), ("c", 2015))

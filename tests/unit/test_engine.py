@@ -184,6 +184,27 @@ def test_what_is_late_or_malformed_is_in_the_log(caplog: pytest.LogCaptureFixtur
     ]
 
 
+def test_a_time_far_in_the_future_makes_nothing_late() -> None:
+    """It is rejected where it is pushed, by the wall clock; logical times are long past."""
+    now, day = 10**18, 86_400 * 10**9
+    rejected: list[Rejected] = []
+    with cqels.Engine(now=lambda: now, reject=rejected.append) as engine:
+        engine.stream("http://ex.org/far", future=None)
+        query = engine.register(HOT)
+        for time in (5, now, now + 2 * day, now + day, now + 1):
+            engine.push(OBS, reading(f"s{time}", 31), time=time)
+        engine.push(OBS, [reading("a", 31), reading("b", 31)], [now + day + 1, now + day])
+        engine.push({OBS: ([reading("c", 31), reading("d", 31)], [now + 3 * day, now + day])})
+        assert [row[0] for row in values(query.take())] == ["s5", f"s{now}", f"s{now + day}", "b", "d"]
+        assert engine.late == 1
+        engine.push("http://ex.org/far", reading("e", 31), time=now + 100 * day)
+    assert [each.reason for each in rejected if "beyond" in each.reason][1:] == [
+        "the time 2001-09-10T01:46:40.000000001Z is more than 1d beyond the wall clock: a larger future= takes it",
+        "the time 2001-09-12T01:46:40Z is more than 1d beyond the wall clock: a larger future= takes it",
+    ]
+    assert len(rejected) == 4
+
+
 def test_arrival_time() -> None:
     moments = iter([10**9, 2 * 10**9])
     with cqels.Engine(now=lambda: next(moments)) as engine:

@@ -20,6 +20,7 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Arrived, Clock
 from cqels.engine.core import Core, sources_of
+from cqels.engine.future import FUTURE, near
 from cqels.engine.intake import Data, Intake, StreamBlock, Time, bytes_of, nanoseconds
 from cqels.engine.merge import Merge
 from cqels.engine.running import Running
@@ -97,6 +98,8 @@ class Engine:
         self._core = Core(self.store, arena, start=nanoseconds(start), share=share)
         self._clock = Clock(now=now)
         self._settings: dict[str, StreamSettings] = {}
+        self._futures: dict[str, int | None] = {}
+        self._now = now
         self._state = State(self._core, self._clock, self._settings)
         self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
         self.intake = Intake(self._core.terms)
@@ -149,11 +152,20 @@ class Engine:
         return tuple(self._core.streams)
 
     @while_open
-    def stream(self, iri: str, *, lateness: Duration = 0, idle: Duration = 0, clock: str = "event") -> None:
+    def stream(
+        self,
+        iri: str,
+        *,
+        lateness: Duration = 0,
+        idle: Duration = 0,
+        clock: str = "event",
+        future: Duration | None = FUTURE,
+    ) -> None:
         """Declare a stream. One that a query names is declared by that, with nothing waited for.
 
         Elements are held back for `lateness` and sorted; a stream that is silent holds others back for its `idle` time.
-        With the clock `arrival` an element's time is when it comes.
+        With the clock `arrival` an element's time is when it comes.  An element that is pushed with a time further
+        beyond the wall clock than `future` is rejected, with None never.
         """
         if clock not in ("event", "arrival"):
             raise CqelsError(f"'{clock}' is not a clock", hint="it is event or arrival")
@@ -162,10 +174,12 @@ class Engine:
         except ValueError:
             raise CqelsError(f"stream '{iri}' is not an IRI", hint="write it in full, as in http://ex.org/s") from None
         settings = StreamSettings(iri, _duration(lateness), _duration(idle), clock == "arrival")
+        limit = None if future is None else _duration(future)
         if iri in self._core.streams:
-            if self._settings.get(iri) == settings:
+            if self._settings.get(iri) == settings and self._futures.get(iri, FUTURE) == limit:
                 return
             raise CqelsError(f"there is a stream <{iri}> already", hint="declare a stream before queries that read it")
+        self._futures[iri] = limit
         self.declare(settings)
 
     @while_open
@@ -370,7 +384,7 @@ class Engine:
         while each call by itself makes what is older than its newest element late on other streams.
         """
         if isinstance(stream, str) or not isinstance(stream, Mapping):
-            self.push_batch(self._block(stream, data, time))
+            self.push_batch(self._near(stream, self._block(stream, data, time)))
             return
         if data is not None or time is not None:
             raise CqelsError(
@@ -379,8 +393,19 @@ class Engine:
         merge = Merge(len(stream))
         for number, (iri, block) in enumerate(stream.items()):
             content, times = block if isinstance(block, tuple) and len(block) == 2 else (block, None)
-            merge.add(number, self._block(iri, content, times))
+            merge.add(number, self._near(iri, self._block(iri, content, times)))
         self.push_batch(merge.due())
+
+    def _near(self, stream: str | NamedNode, batch: Batch) -> Batch:
+        """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated."""
+        iri = stream.value if isinstance(stream, NamedNode) else stream
+        if self._settings[iri].arrival:
+            return batch
+
+        def reject(reason: str, text: str) -> None:
+            (self._reject or _log_rejected)(Rejected(iri, f"<{iri}>", reason, text))
+
+        return near(batch, self._futures.get(iri, FUTURE), self._now(), self._core.terms, reject)
 
     def _block(self, stream: str | NamedNode, data: Data, time: Time | Iterable[Time] | None) -> Batch:
         stream = stream.value if isinstance(stream, NamedNode) else stream
@@ -597,6 +622,10 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _log_rejected(rejected: Rejected) -> None:
+    logging.getLogger("cqels").warning("rejected: %s", rejected)
 
 
 def _warn(query: StandingQuery) -> None:

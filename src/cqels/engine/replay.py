@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from time import time_ns
 
 from cqels.engine.batch import Batch
 from cqels.engine.engine import Engine
+from cqels.engine.future import near
 from cqels.engine.intake import Intake
 from cqels.engine.merge import Hold, merged, merged_files
 from cqels.engine.reading import file_batches
@@ -86,9 +88,13 @@ def batches(
     template = check_files(declaration, files)
     begun = in_time(declaration, files, template)
 
+    def refuse(reason: str, text: str) -> None:
+        reject(Rejected(declaration.iri, f"<{declaration.iri}>", reason, text))
+
     def opened(number: int) -> Iterator[Batch]:
-        path = begun[number].path
-        return filter(len, file_batches(declaration, path, template, stream, intake, reject))
+        for batch in file_batches(declaration, begun[number].path, template, stream, intake, reject):
+            if len(kept := near(batch, declaration.future, time_ns(), intake.terms, refuse)):
+                yield kept
 
     if len(begun) == 1:
         yield from opened(0)

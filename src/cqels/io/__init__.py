@@ -1,7 +1,7 @@
 """Streams, static files and results as bytes: what comes into the engine from files and what it writes."""
 
 from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration, settings_of
-from cqels.io.element import Element, Rejected, late_reason
+from cqels.io.element import Element, Rejected, future_reason, late_reason
 from cqels.io.load import read_graph
 from cqels.io.order import InTime
 from cqels.io.read import merge, read_stream
@@ -24,6 +24,7 @@ __all__ = [
     "declare",
     "file_name",
     "format_of_file",
+    "future_reason",
     "late_reason",
     "merge",
     "parse_declaration",

@@ -59,7 +59,8 @@ class StreamDeclaration:
     `path` is a file, a glob pattern or a directory. `element` and `format` are None where the file's extension and
     content decide. `time` is the predicate whose object is an element's time. `lateness` and `idle` are nanoseconds
     for the clock that orders the stream; with the clock `arrival` an element's time is when it is read. `template` says
-    how records (CSV, JSON, Parquet) become triples.
+    how records (CSV, JSON, Parquet) become triples. An element further beyond the wall clock than `future` is rejected;
+    None is no limit for files that end, and a day where more is waited for.
     """
 
     iri: str
@@ -72,6 +73,7 @@ class StreamDeclaration:
     clock: str = "event"
     format: Format | None = None
     template: Path | None = None
+    future: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "clock": _clock,
     "format": _format,
     "template": Path,
+    "future": parse_duration,
 }
 _OPTIONS_HINT = f"the options are {', '.join(_OPTIONS)}"
 _OPTION = re.compile(r"(?P<name>[^=&]*)(?:=(?P<value><[^>]*>|[^&]*))?(?P<end>&|$)")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from cqels.model.terms import Triple
-from cqels.model.time import format_time
+from cqels.model.time import format_duration, format_time
 
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -54,6 +54,16 @@ def late_reason(time: int, limit: int, *, own: bool) -> str:
     else:
         help = "other streams were ahead, idle= waits for this one; or push blocks of several streams in one call"
     return f"the element of {at} is late by {behind} (the watermark is {mark}): {help}"
+
+
+def future_reason(time: int, future: int) -> str:
+    """Why an element is refused that is further beyond the wall clock than its stream allows.
+
+    >>> future_reason(5 * 10**9, 2 * 10**9)
+    'the time 5s is more than 2s beyond the wall clock: a larger future= takes it'
+    """
+    at, most = format_time(time), format_duration(future)
+    return f"the time {at} is more than {most} beyond the wall clock: a larger future= takes it"
 
 
 def _escape(half: re.Match[str]) -> str:

@@ -6,12 +6,13 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING
 
 from cqels.io.content import beginning, kind_of
 from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs, read_subjects
-from cqels.io.element import Element, Rejected
+from cqels.io.element import Element, Rejected, future_reason
 from cqels.io.faults import UnreadableFile
 from cqels.io.files import extension_of, files_of
 from cqels.io.gather import Reject
@@ -111,9 +112,23 @@ def read_file(
 ) -> Iterator[Element]:
     """The elements of one file; a file that cannot be read, or not to its end, is rejected."""
     try:
-        yield from _elements(declaration, path, template, reject)
+        elements = _elements(declaration, path, template, reject)
+        yield from elements if declaration.future is None else _near(elements, declaration.future, reject)
     except UnreadableFile as error:
         reject(Rejected(declaration.iri, error.source.name if error.source else str(path), error.reason, ""))
+
+
+def _near(elements: Iterator[Element], future: int, reject: Reject) -> Iterator[Element]:
+    """The elements that are not too far beyond the wall clock, which is looked at where one seems to be."""
+    limit = EARLIEST
+    for each in elements:
+        if each.time > limit:
+            limit = time_ns() + future
+        if each.time <= limit:
+            yield each
+        else:
+            text = " ".join(" ".join(map(str, triple)) + " ." for triple in each.triples)
+            reject(Rejected(each.stream, f"<{each.stream}>", future_reason(each.time, future), text))
 
 
 def _elements(

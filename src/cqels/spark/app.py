@@ -21,6 +21,7 @@ from pyoxigraph import NamedNode
 from cqels.engine.budgets import Budget
 from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
+from cqels.engine.future import FUTURE
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError
@@ -66,6 +67,7 @@ class _Source:
     lift: Lift | None = None
     files: StreamDeclaration | None = None
     changed: Changed = "stop"
+    future: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +158,27 @@ class App:
     def queries(self) -> tuple[Query, ...]:
         return tuple(self._queries.values())
 
-    def stream(self, iri: str, rows: DataFrame, *, lift: Lift, lateness: int | str = 0, idle: int | str = 0) -> None:
+    def stream(
+        self,
+        iri: str,
+        rows: DataFrame,
+        *,
+        lift: Lift,
+        lateness: int | str = 0,
+        idle: int | str = 0,
+        future: int | str | None = FUTURE,
+    ) -> None:
         """Declare a stream: the rows of a source (`cqels.spark.lift` says which columns), and how they are lifted.
 
-        A stream that is declared again has one more source.
+        An element further beyond the wall clock than `future` is rejected, with None never.  A stream that is declared
+        again has one more source.
         """
         try:
             settings = StreamSettings(NamedNode(iri).value, _duration(lateness), _duration(idle))
+            limit = None if future is None else _duration(future)
         except ValueError as error:
             raise CqelsError(f"stream <{iri}> cannot be declared: {error}") from None
-        self._declare(settings, _Source(settings.iri, rows, lift))
+        self._declare(settings, _Source(settings.iri, rows, lift, future=limit))
 
     def files(self, declaration: str | StreamDeclaration, *, changed: str = "stop") -> None:
         """Declare a stream of files, as on the command line: `<iri>=path?lateness=2s&…`.
@@ -685,7 +698,7 @@ class App:
             if each.files is not None:
                 files.append((number, each.files, wanted))
             elif each.rows is not None and each.lift is not None:
-                rows.append(Lifting(each.iri, number, each.lift, wanted, self._strict).apply(each.rows))
+                rows.append(Lifting(each.iri, number, each.lift, wanted, self._strict, each.future).apply(each.rows))
         if files:
             from cqels.spark.files import BATCH_BYTES, file_rows, prepared
 

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
 from cqels.engine.batch import Batch
+from cqels.engine.future import FUTURE
 from cqels.engine.reading import file_batches, has_timed_records, line_batches, object_batches, record_batches
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.faults import UnreadableFile
@@ -374,7 +375,14 @@ def _workers(text: str) -> dict[int, _Worker]:
         number: _Worker(
             declaration,
             template,
-            Packer(number, wants, strict=settings.strict, terms=terms),
+            Packer(
+                number,
+                wants,
+                iri=declaration.iri,
+                future=declaration.future if declaration.future is not None or not settings.follow else FUTURE,
+                strict=settings.strict,
+                terms=terms,
+            ),
             changed=settings.changed[number],
             follow=settings.follow,
         )

@@ -176,6 +176,8 @@ class Lifting:
     """Of each engine instance."""
     strict: bool = False
     """What is malformed ends the run."""
+    future: int | None = None
+    """Nanoseconds beyond the wall clock from which on an element is rejected."""
 
     def __call__(self, batches: Batches) -> Batches:
         from cqels.spark.packing import table

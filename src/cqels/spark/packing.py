@@ -6,12 +6,14 @@ Where the elements come from is not here: `lift` has them from the rows of any s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from time import time_ns
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow
 
 from cqels.engine.batch import Batch, Words
+from cqels.engine.future import near
 from cqels.engine.intake import Intake
 from cqels.engine.terms import Terms
 from cqels.io.element import Rejected
@@ -38,9 +40,17 @@ class Packer:
     """
 
     def __init__(
-        self, stream: int, wants: tuple[Wanted | None, ...], *, strict: bool = False, terms: Terms | None = None
+        self,
+        stream: int,
+        wants: tuple[Wanted | None, ...],
+        *,
+        iri: str = "",
+        future: int | None = None,
+        strict: bool = False,
+        terms: Terms | None = None,
     ) -> None:
-        """Streams that are read in turn may share their terms."""
+        """Streams that are read in turn may share their terms. What is further ahead than `future` is rejected."""
+        self._iri, self._future = iri, future
         self.stream = stream
         self.terms = new_terms() if terms is None else terms
         self.intake = Intake(self.terms)
@@ -57,6 +67,16 @@ class Packer:
 
     def blocks(self, batch: Batch, place: str, position: int, number: int) -> Iterator[Row]:
         """A block of elements for each instance; those with the same triples are packed once."""
+        far: list[Rejected] = []
+        where = f"<{self._iri}>"
+        batch = near(
+            batch,
+            self._future,
+            time_ns(),
+            self.terms,
+            lambda reason, text: far.append(Rejected(self._iri, where, reason, text)),
+        )
+        yield from (self.rejected(each, position, number) for each in far)
         if not len(batch):
             return
         triples = batch.triples.reshape(-1, 3)

@@ -97,7 +97,9 @@ class Workshop:
         self._declaration = StreamDeclaration(
             lifting.stream, "", lifting.lift.element, lifting.lift.time, lifting.lift.unit
         )
-        self._packer = Packer(lifting.number, lifting.wants, strict=lifting.strict)
+        self._packer = Packer(
+            lifting.number, lifting.wants, iri=lifting.stream, future=lifting.future, strict=lifting.strict
+        )
         self._terms, self._intake = self._packer.terms, self._packer.intake
 
     def tidy(self) -> None:
