@@ -399,13 +399,17 @@ class Engine:
     def _near(self, stream: str | NamedNode, batch: Batch) -> Batch:
         """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated."""
         iri = stream.value if isinstance(stream, NamedNode) else stream
-        if self._settings[iri].arrival:
+        future = self._futures.get(iri, FUTURE)
+        if future is None or self._settings[iri].arrival:
+            return batch
+        now = self._now()
+        if len(batch) == 1 and batch.times[0] <= now + future:
             return batch
 
         def reject(reason: str, text: str) -> None:
             (self._reject or _log_rejected)(Rejected(iri, f"<{iri}>", reason, text))
 
-        return near(batch, self._futures.get(iri, FUTURE), self._now(), self._core.terms, reject)
+        return near(batch, future, now, self._core.terms, reject)
 
     def _block(self, stream: str | NamedNode, data: Data, time: Time | Iterable[Time] | None) -> Batch:
         stream = stream.value if isinstance(stream, NamedNode) else stream

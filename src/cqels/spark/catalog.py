@@ -49,7 +49,7 @@ Changed: TypeAlias = Literal["stop", "skip", "reread"]
 CHANGED: tuple[Changed, ...] = get_args(Changed)
 CHANGED_HINT = (
     "skip goes on with what is appended from now on, reread with the file as it is now, from its beginning "
-    "(--changed skip, --changed reread; App(…, changed=…))"
+    "(--changed skip, --changed reread; app.files(…, changed=…))"
 )
 
 
