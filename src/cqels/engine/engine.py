@@ -20,7 +20,7 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Arrived, Clock
 from cqels.engine.core import Core, sources_of
-from cqels.engine.future import FUTURE, near
+from cqels.engine.future import FUTURE, is_beyond, limit_of, near
 from cqels.engine.intake import Data, Intake, StreamBlock, Time, bytes_of, nanoseconds
 from cqels.engine.merge import Merge
 from cqels.engine.running import Running
@@ -32,7 +32,7 @@ from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.interrupts import Working, uninstall
-from cqels.model.time import MICROSECOND, parse_duration
+from cqels.model.time import EARLIEST, MICROSECOND, parse_duration
 from cqels.plan.algebra import Query, Service, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
@@ -99,6 +99,8 @@ class Engine:
         self._clock = Clock(now=now)
         self._settings: dict[str, StreamSettings] = {}
         self._futures: dict[str, int | None] = {}
+        self._limits: dict[str, int] = {}
+        """The latest time of each stream that is known to be near the wall clock."""
         self._now = now
         self._state = State(self._core, self._clock, self._settings)
         self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
@@ -397,19 +399,20 @@ class Engine:
         self.push_batch(merge.due())
 
     def _near(self, stream: str | NamedNode, batch: Batch) -> Batch:
-        """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated."""
+        """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated.
+
+        The clock is read only where something is beyond what was near when it was read last.
+        """
         iri = stream.value if isinstance(stream, NamedNode) else stream
-        future = self._futures.get(iri, FUTURE)
-        if future is None or self._settings[iri].arrival:
+        if not is_beyond(batch, self._limits.get(iri, EARLIEST)):
             return batch
-        now = self._now()
-        if len(batch) == 1 and batch.times[0] <= now + future:
-            return batch
+        future = None if self._settings[iri].arrival else self._futures.get(iri, FUTURE)
+        self._limits[iri] = limit = limit_of(future, self._now())
 
         def reject(reason: str, text: str) -> None:
-            (self._reject or _log_rejected)(Rejected(iri, f"<{iri}>", reason, text))
+            (self._reject or self._unseen)(Rejected(iri, f"<{iri}>", reason, text))
 
-        return near(batch, future, now, self._core.terms, reject)
+        return near(batch, future, limit, self._core.terms, reject)
 
     def _block(self, stream: str | NamedNode, data: Data, time: Time | Iterable[Time] | None) -> Batch:
         stream = stream.value if isinstance(stream, NamedNode) else stream
@@ -626,10 +629,6 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _log_rejected(rejected: Rejected) -> None:
-    logging.getLogger("cqels").warning("rejected: %s", rejected)
 
 
 def _warn(query: StandingQuery) -> None:

@@ -15,12 +15,20 @@ FUTURE = 86_400 * 10**9
 """How far beyond the wall clock the times of live sources may be, in nanoseconds, if nothing else is said."""
 
 
-def near(batch: Batch, future: int | None, now: int, terms: Terms, reject: Callable[[str, str], None]) -> Batch:
-    """The elements that are not further beyond `now` than `future`; of the others `reject` has the reason and text."""
-    if future is None or not len(batch):
-        return batch
-    limit = min(now + future, LATEST)
-    if int(batch.times[0] if len(batch) == 1 else batch.times.max()) <= limit:
+def limit_of(future: int | None, now: int) -> int:
+    """The latest time that is not further beyond `now` than `future`; None is no limit."""
+    return LATEST if future is None else min(now + future, LATEST)
+
+
+def is_beyond(batch: Batch, limit: int) -> bool:
+    """Whether some element is later than a limit."""
+    size = len(batch.times)
+    return size > 0 and int(batch.times.item(0) if size == 1 else batch.times.max()) > limit
+
+
+def near(batch: Batch, future: int | None, limit: int, terms: Terms, reject: Callable[[str, str], None]) -> Batch:
+    """The elements up to `limit`, which is `future` beyond the wall clock; `reject` has reason and text of others."""
+    if future is None or not is_beyond(batch, limit):
         return batch
     is_far = batch.times > limit
     for place in np.flatnonzero(is_far).tolist():

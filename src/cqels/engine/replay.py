@@ -8,7 +8,7 @@ from time import time_ns
 
 from cqels.engine.batch import Batch
 from cqels.engine.engine import Engine
-from cqels.engine.future import near
+from cqels.engine.future import limit_of, near
 from cqels.engine.intake import Intake
 from cqels.engine.merge import Hold, merged, merged_files
 from cqels.engine.reading import file_batches
@@ -93,7 +93,8 @@ def batches(
 
     def opened(number: int) -> Iterator[Batch]:
         for batch in file_batches(declaration, begun[number].path, template, stream, intake, reject):
-            if len(kept := near(batch, declaration.future, time_ns(), intake.terms, refuse)):
+            limit = limit_of(declaration.future, time_ns())
+            if len(kept := near(batch, declaration.future, limit, intake.terms, refuse)):
                 yield kept
 
     if len(begun) == 1:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 
 from cqels.engine.batch import Batch, Words
-from cqels.engine.future import near
+from cqels.engine.future import limit_of, near
 from cqels.engine.intake import Intake
 from cqels.engine.terms import Terms
 from cqels.io.element import Rejected
@@ -72,7 +72,7 @@ class Packer:
         batch = near(
             batch,
             self._future,
-            time_ns(),
+            limit_of(self._future, time_ns()),
             self.terms,
             lambda reason, text: far.append(Rejected(self._iri, where, reason, text)),
         )
