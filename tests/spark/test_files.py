@@ -605,6 +605,27 @@ def test_a_damaged_list_of_files_is_refused(here: Here, tmp_path: Path) -> None:
     assert listed.read_bytes() == content
 
 
+def test_a_list_of_files_of_version_1_goes_on(here: Here, tmp_path: Path) -> None:
+    """It had whole files and no checksums; it is written again as one is now."""
+    path = tmp_path / "a.nt"
+    path.write_text(lines(20))
+    stream = declare(OBS, path)
+    expected = found(here(stream))
+    listed = tmp_path / "here" / "files.jsonl"
+    now = listed.read_text()
+    there = path.stat()
+    old = {"stream": 0, "path": str(path), "size": there.st_size, "modified": there.st_mtime_ns, "lines": True}
+    head = json.dumps({"version": 1, "streams": [[0, OBS, str(path)]]})
+    listed.write_text(f"{head}\n{json.dumps(old)}\n")
+    with pytest.raises(CqelsError, match="of other streams"):
+        here(declare(OTHER, path))
+    assert found(here(stream)) == expected
+    assert listed.read_text().splitlines()[0] == now.splitlines()[0]
+    listed.write_text(f"{head}\n{json.dumps({'stream': 0})}\n")
+    with pytest.raises(CqelsError, match="line 2 is not what was written"):
+        here(stream)
+
+
 def test_following_goes_on_while_a_query_runs(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -172,6 +172,10 @@ class Catalog:
                 begun = in_time(declaration, paths, template)
             listed += ((number, _listed(declaration, each, grows=follow)) for each in begun)
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._write(listed)
+
+    def _write(self, listed: Iterable[tuple[int, Listed]]) -> None:
+        """Have these files, in a new list."""
         fresh = self._path.with_suffix(".new")
         head = self._head()
         self._sum = _checksum("", head)
@@ -296,6 +300,13 @@ class Catalog:
         lines = complete.splitlines()
         if len(text) > len(complete):  # a writer was ended in the middle of a line, which nothing refers to
             os.truncate(self._path, len(complete.encode()))
+        if not lines:
+            raise self._damage("it is empty")
+        if lines[0].startswith('{"version": 1,'):
+            if lines[0] != self._head(1):
+                raise self._other()
+            self._renew(lines[1:])
+            return
         for number, line in enumerate(lines):
             entry, _, known = line.rpartition("\t")
             self._sum = _checksum(self._sum, entry)
@@ -303,15 +314,24 @@ class Catalog:
                 raise self._damage(f"line {number + 1} is not what was written")
             if number == 0:
                 if entry != self._head():
-                    raise CqelsError(
-                        f"the checkpoint in '{self._path.parent}' is of other streams",
-                        hint="go on with the streams as they were declared, or choose another checkpoint",
-                    )
+                    raise self._other()
                 continue
             content = json.loads(entry)
             self._add(content.pop("stream"), Listed(**content))
-        if not lines:
-            raise self._damage("it is empty")
+
+    def _renew(self, lines: list[str]) -> None:
+        """Take over a list of version 1, which had whole files and no checksums, and write it as one is now."""
+        listed: list[tuple[int, Listed]] = []
+        for number, line in enumerate(lines):
+            try:
+                old = json.loads(line)
+                kind: Kind = "lines" if old["lines"] else "whole"
+                first = old.get("first", EARLIEST)
+                each = Listed(old["path"], 0, old["size"], kind, "", "", old["modified"], first)
+                listed.append((old["stream"], each))
+            except (ValueError, KeyError, TypeError):
+                raise self._damage(f"line {number + 2} is not what was written") from None
+        self._write(listed)
 
     def _damage(self, how: str) -> CqelsError:
         return CqelsError(
@@ -319,9 +339,15 @@ class Catalog:
             hint="restore it from a copy, or begin with a new checkpoint",
         )
 
-    def _head(self) -> str:
+    def _other(self) -> CqelsError:
+        return CqelsError(
+            f"the checkpoint in '{self._path.parent}' is of other streams",
+            hint="go on with the streams as they were declared, or choose another checkpoint",
+        )
+
+    def _head(self, version: int = _VERSION) -> str:
         streams = [[number, each.iri, each.path] for number, each in self._streams.items()]
-        return json.dumps({"version": _VERSION, "streams": streams})
+        return json.dumps({"version": version, "streams": streams})
 
 
 def _line(entry: str, checksum: str) -> str:

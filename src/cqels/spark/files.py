@@ -8,13 +8,12 @@ always.
 from __future__ import annotations
 
 import atexit
-import base64
-import pickle
+import json
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from hashlib import sha256
 from itertools import zip_longest
@@ -43,6 +42,8 @@ from cqels.spark.catalog import Catalog, Changed, Place, Stretch, refuse_change
 from cqels.spark.pace import Pace, Times, seek_line
 from cqels.spark.packing import Packer, Row, new_terms, table
 from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS, place_of
+from cqels.spark.told import read_declaration, read_wanted, write_declaration, write_template, write_wanted
+from cqels.spark.told import read_template as told_template
 from cqels.spark.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -136,7 +137,12 @@ class Settings:
     changed: dict[int, Changed]
 
     def text(self) -> str:
-        return base64.b64encode(pickle.dumps(self)).decode()
+        """Itself as JSON, for Spark to give to the reader."""
+        streams = [
+            [number, write_declaration(declaration), [*map(write_wanted, wants)], write_template(template)]
+            for number, declaration, wants, template in self.streams
+        ]
+        return json.dumps({**{field.name: getattr(self, field.name) for field in fields(self)}, "streams": streams})
 
     def catalog(self) -> Catalog:
         return Catalog(Path(self.folder), {number: declaration for number, declaration, _, _ in self.streams})
@@ -361,9 +367,13 @@ def _offset(places: dict[int, Place]) -> Offset:
 
 @lru_cache(maxsize=4)
 def _settings(text: str) -> Settings:
-    settings = pickle.loads(base64.b64decode(text))
-    assert isinstance(settings, Settings)
-    return settings
+    told = json.loads(text)
+    streams = tuple(
+        (number, read_declaration(declaration), tuple(map(read_wanted, wants)), told_template(template))
+        for number, declaration, wants, template in told["streams"]
+    )
+    changed = {int(number): choice for number, choice in told["changed"].items()}
+    return Settings(**{**told, "streams": streams, "changed": changed})
 
 
 @lru_cache(maxsize=4)

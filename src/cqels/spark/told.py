@@ -1,0 +1,93 @@
+"""What the driver tells workers of a stream, as JSON: where it comes from, what is wanted of it, how it is lifted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pyoxigraph import NamedNode
+
+from cqels.io import StreamDeclaration
+from cqels.io.lifting import ObjectTemplate, Template
+from cqels.model.dictionary import term_of
+from cqels.model.terms import Term
+from cqels.plan.written import read, write
+from cqels.spark.wanted import Condition, Pattern, Wanted
+
+
+def write_declaration(declaration: StreamDeclaration) -> dict[str, Any]:
+    time, template = declaration.time, declaration.template
+    return {
+        **_fields(declaration),
+        "time": None if time is None else time.value,
+        "template": None if template is None else str(template),
+    }
+
+
+def read_declaration(written: dict[str, Any]) -> StreamDeclaration:
+    time, template = written["time"], written["template"]
+    return StreamDeclaration(
+        **{
+            **written,
+            "time": None if time is None else NamedNode(time),
+            "template": None if template is None else Path(template),
+        }
+    )
+
+
+def write_wanted(wanted: Wanted | None) -> list[Any] | None:
+    """The patterns, in an order that is always the same."""
+    return None if wanted is None else sorted(map(_write_pattern, wanted.patterns), key=json.dumps)
+
+
+def read_wanted(written: list[Any] | None) -> Wanted | None:
+    return None if written is None else Wanted(frozenset(map(_read_pattern, written)))
+
+
+def _write_pattern(pattern: Pattern) -> list[Any]:
+    *terms, condition = pattern
+    texts = [None if term is None else str(term) for term in terms]
+    return [*texts, None if condition is None else [write(condition.expression), condition.variables]]
+
+
+def _read_pattern(written: list[Any]) -> Pattern:
+    *texts, condition = written
+    subject, predicate, object = map(_term, texts)
+    if condition is None:
+        return Pattern(subject, predicate, object)
+    expression, (first, second, third) = condition
+    return Pattern(subject, predicate, object, Condition(read(expression), (first, second, third)))
+
+
+def _term(text: str | None) -> Term | None:
+    return None if text is None else term_of(text)
+
+
+def write_template(template: Template | None) -> dict[str, Any] | None:
+    if template is None:
+        return None
+    predicates = [[predicate.value, _write_object(each)] for predicate, each in template.predicates]
+    return {**_fields(template), "predicates": predicates}
+
+
+def read_template(written: dict[str, Any] | None) -> Template | None:
+    if written is None:
+        return None
+    predicates = tuple((NamedNode(predicate), _read_object(each)) for predicate, each in written["predicates"])
+    return Template(**{**written, "predicates": predicates})
+
+
+def _write_object(template: ObjectTemplate) -> dict[str, Any]:
+    datatype = template.datatype
+    return {**_fields(template), "datatype": None if datatype is None else datatype.value}
+
+
+def _read_object(written: dict[str, Any]) -> ObjectTemplate:
+    datatype = written["datatype"]
+    return ObjectTemplate(**{**written, "datatype": None if datatype is None else NamedNode(datatype)})
+
+
+def _fields(value: StreamDeclaration | Template | ObjectTemplate) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
