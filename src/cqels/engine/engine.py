@@ -32,7 +32,7 @@ from cqels.kernels.memory import Arena, is_arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.interrupts import Working, uninstall
-from cqels.model.time import EARLIEST, MICROSECOND, parse_duration
+from cqels.model.time import EARLIEST, LATEST, MICROSECOND, parse_duration
 from cqels.plan.algebra import Query, Service, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
@@ -407,7 +407,7 @@ class Engine:
         if not is_beyond(batch, self._limits.get(iri, EARLIEST)):
             return batch
         future = None if self._settings[iri].arrival else self._futures.get(iri, FUTURE)
-        self._limits[iri] = limit = limit_of(future, self._now())
+        self._limits[iri] = limit = LATEST if future is None else limit_of(future, self._now())
 
         def reject(reason: str, text: str) -> None:
             (self._reject or self._unseen)(Rejected(iri, f"<{iri}>", reason, text))
