@@ -152,7 +152,7 @@ def test_a_failure_is_a_sentence_and_the_place_of_a_log(run: Run, monkeypatch: p
     code, out, err = run("run", "hot.rq", *STREAM, "--data", "rooms.ttl", "--rejects", "some.tsv")
     assert (code, out) == (2, "")
     first, second = err.splitlines()
-    assert first == "error: Spark: ValueError: no room"
+    assert first == "error: the sink Console failed: ValueError: no room"
     log = Path(second.rpartition(" ")[2])
     assert "no room" in log.read_text()
     log.unlink()

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from py4j.protocol import Py4JNetworkError
 
 from cqels.model.errors import CqelsError, DataError
-from cqels.spark.faults import SparkFailed, cause, failure, of_sink, one_sentence
+from cqels.spark.faults import RunFailed, cause, failure, of_sink, one_sentence
 from cqels.spark.sinks import Callback
 
 
@@ -37,10 +37,11 @@ def test_what_ends_spark_is_one_sentence() -> None:
     """Whatever the errors of Spark, Java and disks look like."""
     full = "[STREAM_FAILED] …\nCaused by: java.io.IOException: No space left on device\n\tat java.base/x"
     told = failure(full)
-    assert isinstance(told, SparkFailed)
+    assert isinstance(told, RunFailed)
     assert told.message == "a disk is full: IOException: No space left on device"
     assert "goes on from its checkpoint" in str(told.hint)
     assert failure("…\nMemoryError: no room").message.startswith("a process of Spark ran out of memory")
+    assert failure("…\nImportError: libx.so: failed to map segment from shared object").message.startswith("a process")
     assert failure(Py4JNetworkError("Answer from Java side is empty")).message.startswith("Spark's Java has ended")
     assert failure(RuntimeError("odd")).message == "Spark: RuntimeError: odd"
     with pytest.raises(CqelsError, match=r"^/x/lock cannot be read or written: permission denied$"), one_sentence():

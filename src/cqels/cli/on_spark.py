@@ -143,11 +143,11 @@ class Java:
         kill()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from cqels.spark.faults import SparkFailed, failure
+        from cqels.spark.faults import RunFailed, failure
         from cqels.spark.session import stop
 
         ours = error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception)
-        ours = ours and not isinstance(error, SparkFailed)
+        ours = ours and not isinstance(error, RunFailed)
         text, story = str(error), "".join(traceback.format_exception(error))  # which Spark tells while it lives
         try:
             if self._begun:  # though there may be no session

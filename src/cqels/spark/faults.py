@@ -21,7 +21,7 @@ _AGAIN = "then run it again: it goes on from its checkpoint"
 _KNOWN = (
     (r"No space left on device|Disk quota exceeded", "a disk is full", f"free some space, {_AGAIN}"),
     (
-        r"MemoryError|OutOfMemoryError|Cannot allocate memory|ArrowMemoryError",
+        r"MemoryError|OutOfMemoryError|Cannot allocate memory|failed to map segment from shared object",
         "a process of Spark ran out of memory",
         f"give it more, or let it have smaller micro-batches, {_AGAIN}",
     ),
@@ -38,8 +38,8 @@ _KNOWN = (
 )
 
 
-class SparkFailed(CqelsError):
-    """A failure that is not the user's: the log of Spark tells more."""
+class RunFailed(CqelsError):
+    """A failure of Spark, a disk or a sink: a log tells more."""
 
 
 def failure(error: object) -> CqelsError:
@@ -52,10 +52,10 @@ def failure(error: object) -> CqelsError:
         return (DataError if found[1] == "DataError" else CqelsError)(found[2].strip(), source=source, hint=found[4])
     for pattern, message, hint in _KNOWN:
         if re.search(pattern, text):
-            return SparkFailed(f"{message}: {cause(text)}", hint=hint)
+            return RunFailed(f"{message}: {cause(text)}", hint=hint)
     if isinstance(error, OSError) and error.filename is not None:
         return CqelsError(f"{error.filename} cannot be read or written: {(error.strerror or str(error)).lower()}")
-    return SparkFailed(f"Spark: {cause(text)}")
+    return RunFailed(f"Spark: {cause(text)}")
 
 
 def cause(text: str) -> str:
@@ -89,4 +89,4 @@ def of_sink(sink: Any) -> Iterator[None]:
         raise
     except Exception as error:
         told = failure(error) if isinstance(error, _OF_SPARK) else CqelsError(f"{type(error).__name__}: {error}")
-        raise CqelsError(f"the sink {type(sink).__name__} failed: {told.message}", hint=told.hint) from error
+        raise RunFailed(f"the sink {type(sink).__name__} failed: {told.message}", hint=told.hint) from error
