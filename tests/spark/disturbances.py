@@ -20,7 +20,7 @@ from resource import RLIM_INFINITY, RLIMIT_AS, prlimit
 from typing import Any
 
 from .broker import Broker, Unavailable, connector
-from .jobs import REFUSED, TOPIC, Job, Process, Settings, kill, outcome, write_readings
+from .jobs import REFUSED, TOPIC, Job, Process, Settings, committed, kill, outcome, write_readings
 from .kills import MASTERS
 
 FULL = r"disk is full|no space left on device"
@@ -179,10 +179,12 @@ def java_killed(stage: Stage) -> None:
 
 
 def worker_memory(stage: Stage) -> None:
-    """A worker that is working gets no more memory: Spark lets another do its work."""
+    """Three times a worker that is working gets no more memory: Spark lets another do its work."""
     job = stage.started()
-    if victims := job.busy_workers():
-        _limit(stage.draw.choice(victims), share=0.5)
+    for _ in range(3):
+        if victims := job.busy_workers():
+            _limit(stage.draw.choice(victims), share=0.5)
+        job.wait_until(committed(stage.folder) + 1)
     stage.finish(job)
 
 
@@ -245,7 +247,7 @@ def output_removed(stage: Stage) -> None:
     job = stage.started()
     shutil.rmtree(stage.folder / "out")
     stage.refused(job, r"cannot be written|is gone")
-    stage.refused(stage.start(), r"is gone.*lost=")
+    stage.refused(stage.start(), r"is gone(?s:.)*lost=")
     stage.finish(lost="rebuild")
 
 
