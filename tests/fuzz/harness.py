@@ -241,17 +241,20 @@ def interrupted(work: Callable[[], Any], after: float) -> bool:
     def handle(*_: object) -> None:
         raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, handle)
+    before, hit = signal.signal(signal.SIGALRM, handle), False
     try:
         signal.setitimer(signal.ITIMER_REAL, after)
         work()
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Interrupted:
-        return True
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    return False
+        hit = True
+    while True:
+        try:  # a signal may be on its way when the clock is stopped
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            return hit
+        except Interrupted:
+            hit = True
 
 
 def _ended(code: int | None) -> str:

@@ -127,7 +127,7 @@ def of_file(path: Path, read: Callable[[], Any]) -> Kept:
 def kept() -> dict[str, Kept]:
     """All files that a checkpoint has, and the values of the engines' state."""
     folder = Path(mkdtemp(prefix="cqels-fuzz-"))
-    return {**manifests(folder), **rests(folder), **outputs(folder), **states()}
+    return {**manifests(folder), **lists(folder), **rests(folder), **outputs(folder), **states()}
 
 
 def manifests(folder: Path) -> dict[str, Kept]:
@@ -174,7 +174,12 @@ def lists(folder: Path) -> dict[str, Kept]:
         (folder / f"{name}.nt").write_text(f"<x:s> <x:p> <x:{name}> 1000 .\n")
     streams = {number: declare(EX + "a", folder / f"{name}.nt") for number, name in enumerate(("one", "two", "three"))}
     Catalog(folder / "files", streams).make(follow=False)
-    return {"files": of_file(folder / "files" / "files.jsonl", lambda: Catalog(folder / "files", streams).files)}
+
+    def read() -> list[Any]:  # a cut last line is forgotten, unless it was read
+        listed = Catalog(folder / "files", streams)
+        return [list(listed.between(number, (0, 0), (1, 0))) for number in streams]
+
+    return {"files": of_file(folder / "files" / "files.jsonl", read)}
 
 
 def rests(folder: Path) -> dict[str, Kept]:

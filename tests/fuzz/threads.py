@@ -165,8 +165,10 @@ def check_signals(case: bytes) -> None:
 
 
 def interrupted_life(engine: cqels.Engine, interrupts: list[float]) -> None:
-    """A query comes and goes; a signal may interrupt its registration: it is there or not."""
+    """A query comes and goes; a signal may interrupt either: it is there or not."""
     interrupted(partial(engine.register, COUNT, name="other"), interrupts.pop() if interrupts else 0)
+    if "other" in {query.name for query in engine.queries}:
+        interrupted(partial(engine.drop, "other"), interrupts.pop() if interrupts else 0)
     if "other" in {query.name for query in engine.queries}:
         engine.drop("other")
 

@@ -359,12 +359,13 @@ class Engine:
         if self._core.has_work:
             self._core.dropped.add(standing.running)  # what was begun may never end for it, which may be why it goes
             self._go_on()
-        standing.running.make()
-        self._core.drop(standing.running)
-        del self._queries[standing.name]
-        if standing.name in self._asked:
-            self._follow()
-        self.listening.pop(standing, None)
+        with Working():  # a query is dropped, or it is not
+            standing.running.make()
+            self._core.drop(standing.running)
+            del self._queries[standing.name]
+            if standing.name in self._asked:
+                self._follow()
+            self.listening.pop(standing, None)
 
     # ------------------------------------------------------------ input
 

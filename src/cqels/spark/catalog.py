@@ -265,6 +265,8 @@ class Catalog:
 
     def between(self, stream: int, start: Place, end: Place) -> Iterator[Stretch]:
         """What a stream has from one place to another, file by file."""
+        if end > (len(self.files[stream]), 0):
+            raise self._damage("it has fewer files than were read")
         for number in range(start[0], min(end[0] + 1, len(self.files[stream]))):
             file = self.files[stream][number]
             first = start[1] if number == start[0] else 0
