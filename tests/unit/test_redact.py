@@ -8,7 +8,9 @@ import pytest
 
 from cqels.model.errors import CqelsError, Source, Span
 from cqels.model.redact import redacted, redacted_url
+from cqels.plan.prepare import is_same, prepare
 from cqels.spark.sinks import sink_of
+from cqels.store.answers import public_text, without_secrets
 
 SECRET = "s3cr3t"
 
@@ -74,3 +76,22 @@ def test_errors_and_logs_have_none(caplog: pytest.LogCaptureFixture) -> None:
         sink_of(f"kafka:me:{SECRET}@host:9092")
     logging.getLogger("cqels").warning("asked %s", f"http://me:{SECRET}@ex.org")
     assert SECRET not in f"{error} {error!r} {error.hint} {caught.value} {caplog.text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("SELECT * { SERVICE <http://me:%s@ex.org/q?token=%s> { ?s ?p ?o } }", "SERVICE <http://…@ex.org/q?token=…>"),
+        ("PREFIX e: <http://me:%s@ex.org/> SELECT * { SERVICE e:q { ?s ?p ?o } } # %s", None),
+        ("SELECT * { SERVICE <http://ex.org/q> { ?s ?p ?o } } # %.0s%.0s", "SERVICE <http://ex.org/q>"),
+    ],
+)
+def test_a_text_that_is_kept_has_none(text: str, kept: str | None) -> None:
+    query = prepare(text % (SECRET, SECRET))
+    public = public_text(query)
+    if kept is None:
+        assert public is None
+    else:
+        assert public is not None
+        assert kept in public.text
+        assert is_same(public, without_secrets(query))

@@ -37,6 +37,7 @@ from cqels.plan.algebra import Query, QueryText
 from cqels.plan.prepare import is_same
 from cqels.plan.reuse import Occurrence
 from cqels.plan.templates import constants_of
+from cqels.store.answers import public_text
 
 VERSION = 11
 """Of the page. What an older one says is understood; one that is newer is refused."""
@@ -217,7 +218,7 @@ class State:
                     "name": running.name,
                     "query": running.fingerprint,
                     "clock": clock_of(core, running),
-                    "text": None if running.query.text is None else asdict(running.query.text),
+                    "text": None if (text := public_text(running.query)) is None else asdict(text),
                     "streams": sorted(running.streams),
                     "output": running.output,
                     "budget": None if running.guard is None else running.guard.state(),

@@ -11,9 +11,9 @@ from pyoxigraph import NamedNode, RdfFormat, parse
 
 from cqels.io.faults import triple_of
 from cqels.model.errors import CqelsError
-from cqels.model.redact import redacted_url
+from cqels.model.redact import redacted, redacted_url
 from cqels.model.terms import Term
-from cqels.plan.algebra import Plan, Project, Query, Service, Values, transform_plan, walk_plan
+from cqels.plan.algebra import Plan, Project, Query, QueryText, Service, Values, transform_plan, walk_plan
 from cqels.plan.scope import visible
 from cqels.plan.sparql import to_sparql
 from cqels.store.permissions import Permissions
@@ -37,11 +37,26 @@ def without_secrets(query: Query) -> Query:
             return node
         return replace(node, endpoint=NamedNode(redacted_url(node.endpoint.value)))
 
-    secret = any(
-        isinstance(node, Service) and redacted_url(node.endpoint.value) != node.endpoint.value
-        for node in walk_plan(query.plan)
-    )
-    return replace(query, plan=transform_plan(query.plan, change)) if secret else query
+    if not _secrets(query):
+        return query
+    return replace(query, plan=transform_plan(query.plan, change), text=public_text(query))
+
+
+def public_text(query: Query) -> QueryText | None:
+    """The text of a query without the passwords of endpoints; None if it has some that are not written as such."""
+    secrets = _secrets(query)
+    if query.text is None or not secrets:
+        return query.text
+    text = query.text.text
+    for endpoint in secrets:
+        text = text.replace(endpoint, redacted_url(endpoint))
+    return replace(query.text, text=text) if redacted(text) == text else None
+
+
+def _secrets(query: Query) -> list[str]:
+    """The endpoints whose addresses have users, passwords or tokens."""
+    asked = (node.endpoint.value for node in walk_plan(query.plan) if isinstance(node, Service))
+    return [each for each in asked if redacted_url(each) != each]
 
 
 class AskedOnce(ServiceCache):
