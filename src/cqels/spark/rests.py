@@ -55,15 +55,10 @@ class Resting:
         self._file = -1
         """The micro-batch of the last file."""
 
-    def work_off(self, batch: int, told: Iterable[Told], before: int | None = None) -> Sent | None:
-        """What is sent for what the parts tell in a micro-batch; None if they tell nothing.
-
-        `before` is how many changes they have told before it, if that is known.
-        """
+    def work_off(self, batch: int, told: Iterable[Told]) -> Sent | None:
+        """What is sent for what the parts tell in a micro-batch; None if they tell nothing."""
         if self._rest is None or batch <= self._last:
             self._take_up(batch)
-            if before is not None and before != self._told:
-                raise self._damaged(f"it has {self._told} changes, and the parts of the query have told {before}")
         assert self._rest is not None
         self._last = batch
         tables = [_changes(each, part.began) for part in told for each in part.payloads]

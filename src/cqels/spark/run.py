@@ -390,9 +390,7 @@ class Run:
             told: dict[str, list[bytes]] = {}
             for row in found.pop(name, []):
                 told.setdefault(row.query, []).append(bytes(row.payload))
-            known = {part for part, whole in self._parts.items() if whole == name} <= began.keys()
-            sent_before = before[name] if known else None
-            merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told], sent_before)
+            merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told])
             if merged is not None:
                 sent[name] = merged
         for name, mine in found.items():
