@@ -35,6 +35,9 @@ KINDS = (*KILLS, *DISTURBANCES)
 TIMES = dict.fromkeys(KILLS, 5) | dict.fromkeys(DISTURBANCES, 1) | {"state-damaged": 3}
 """How often, if nobody says."""
 
+IDLE_LIVES = 3
+"""Lives in a row in which nothing could be done to a job, after which that is a failure."""
+
 
 @dataclass
 class Report:
@@ -50,7 +53,7 @@ class Report:
         return self.story.right and not self.failures
 
     def __str__(self) -> str:
-        kinds = [kind for kind in KINDS if self.times[kind] or kind in self.skipped]
+        kinds = [kind for kind in KINDS if self.times[kind] or kind in self.skipped or kind in self.failures]
         width = max(map(len, kinds), default=4)
         lines = [f"{'kind':{width}}  times  failures"]
         for kind in kinds:
@@ -85,8 +88,13 @@ def chaos(
     expected = tormentor.undisturbed(folder / "quiet")
     report = Report(tormentor.story)
     wanted = Counter({kind: times.get(kind, 0) for kind in KILLS})
-    while +wanted:
+    idle = 0
+    while +wanted and idle < IDLE_LIVES:
+        before = wanted.total()
         tormentor.torment(folder / f"life-{tormentor.story.rounds + 1}", expected, wanted)
+        idle = idle + 1 if wanted.total() == before else 0
+    for kind in +wanted:
+        report.failures[kind] = [f"there was nothing to kill or to remove, {wanted[kind]} times to go"]
     report.times |= tormentor.story.kills
     tormentor.check_remains()
     batches = committed(folder / "quiet")

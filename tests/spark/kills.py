@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 
+from cqels.spark.arenas import FOLDER
+
 from .jobs import LOOK, PATIENCE, Job, Process, Settings, committed, kill, outcome, tagged, written
 
 WORKER, DAEMON, DRIVER, MEMORY = "worker", "daemon", "driver", "memory"
@@ -137,7 +139,7 @@ class Tormentor:
 
 def remove_memory(folder: Path) -> bool:
     """Remove the files of all engines, as someone does who tidies temporary directories."""
-    files = [each for each in (folder / "local").glob("*/userFiles-*/*-*.*") if each.is_file()]
+    files = [each for each in (folder / "local").glob(f"*/userFiles-*/{FOLDER}/*") if each.is_file()]
     for each in files:
         each.unlink(missing_ok=True)
     return bool(files)
