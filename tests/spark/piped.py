@@ -121,6 +121,7 @@ class Piped:
         if asked.name in self._queries:
             hint = "drop it first, or register the query under another name"
             raise QueryError(f"there is a query {asked.name} already", hint=hint)
+        self._store.check_graphs(asked.query)  # as the application does
         self._queries[asked.name] = asked
         try:
             self._batch([])

@@ -31,7 +31,7 @@ from cqels.store.dataset import Store
 from ..properties.test_engine import COMPANY
 from ..random_queries import scenarios
 from ..scenarios import Scenario, run
-from ..unit.test_budgets import uncounted
+from ..unit.test_budgets import generous
 from .piped import Piped
 
 PREFIX = "PREFIX : <http://ex.org/> "
@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots are taken after a few batches, and queries are looked at often."""
     monkeypatch.setattr(evaluate, "LEAST_LOG", 600)
     monkeypatch.setattr(budgets, "SLICE", 2)
-    monkeypatch.setattr("cqels.engine.core.counting", uncounted)
+    monkeypatch.setattr(budgets, "_most", generous())
 
 
 @settings(max_examples=20)

@@ -55,7 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("PYTHONPATH", str(Path(cqels.__file__).parent.parent))  # for workers, who are here too
         lines = [line(number) for number in range(SIZE)]
         Path("a1.nt").write_text("".join(lines[: SIZE // 2]) + "this is no triple\n")
-        Path("a2.nt").write_text(lines[0] + "".join(lines[SIZE // 2 :]))  # the first one is late
+        second = lines[SIZE // 2 :]
+        Path("a2.nt").write_text("".join([second[0], lines[0], *second[1:]]))  # the second one is late
         Path("late.nt").write_text(lines[9] + lines[0])
         Path("rooms.ttl").write_text(
             "@prefix : <http://ex.org/> . " + " ".join(f":s{number} :in :r{number % 2} ." for number in range(9))

@@ -351,6 +351,7 @@ class Guarded(Incremental):
 
     def __init__(self, *parts: Any, memory: int, every: bool = False, **options: Any) -> None:
         super().__init__(*parts, **options)
+        self._options |= {"memory": memory, "every": every}
         self._memory, self._every = memory, every
 
     def register(self, query: Query) -> Any:
