@@ -34,6 +34,7 @@ import numpy as np
 from drivers import Ring, adaptivity, cost_of, three_way_run
 from lines import EX, readings
 from measure import CONSOLE, REPEATS, machine, nanoseconds, per_second, progress, timed_in_turn
+from pyoxigraph import RdfFormat, parse
 from rich.table import Table
 from rivals import PythonRing, reference_cost, three_way_query
 from tokenizer import lines_of, with_pyoxigraph_and_dict, with_tokenizer_in_blocks
@@ -167,6 +168,24 @@ def predicate_of(engine: cqels.Engine) -> int:
 
 def refuse(line: int, reason: str, text: str) -> None:
     raise SystemExit(f"line {line + 1} was not read: {reason}")
+
+
+def pushes(*, large: bool) -> Bars:
+    """One small element after the other, against parsing their texts alone."""
+    block = 4_000
+    texts = [f"<{EX}s{number % 7}> <{EX}p> {number} ." for number in range(block)]
+    with cqels.Engine() as engine:
+        engine.register(
+            f"SELECT ?s ?v {{ STREAM <{EX}s> [RANGE 10s] {{ ?s <{EX}p> ?v }} FILTER(?v > 3) }}", callback=len
+        )
+
+        def push(number: int) -> None:
+            for at, text in enumerate(texts, number * block):
+                engine.push(EX + "s", text, time=at * 100_000_000)
+
+        ours, parsing = timed_in_turn(push, lambda _: [list(parse(text, RdfFormat.TURTLE)) for text in texts])
+    figure = f"{ours / block * 1e6:.0f} µs, {ours / parsing:.1f}× parsing its text ({parsing / block * 1e6:.0f} µs)"
+    yield Bar("push of one small element through a window and a filter", figure)
 
 
 def growth(*, large: bool) -> Bars:
@@ -373,6 +392,7 @@ GROUPS: dict[str, Callable[..., Bars]] = {
     "joins": joins,
     "nquads": nquads,
     "bytes": from_bytes,
+    "pushes": pushes,
     "growth": growth,
     "adaptive": adaptive,
     "start": start,

@@ -38,8 +38,7 @@ from cqels.kernels.join import (
     step_join,
 )
 from cqels.kernels.kept import DATA, FIRST, NEXT, ROOM, ROWS, STRIDE, probe, row_of
-from cqels.kernels.memory import FIRST as FIRST_WORD
-from cqels.kernels.memory import FREE, Arena, call, load, store
+from cqels.kernels.memory import Arena, call, load, store
 from cqels.kernels.rows import ALWAYS, COLUMNS, DONE, NEVER, WIDTH, add_row, clear, make_queue
 from cqels.kernels.rows import COUNT as QUEUED
 
@@ -182,18 +181,6 @@ def make_events(arena: Arena, inputs: Words, columns: list[Words]) -> int:
     return place
 
 
-def live_bytes(arena: Arena) -> int:
-    """Bytes of an arena that are handed out and not given back."""
-    words = arena.words
-    free = 0
-    for power in range(FIRST_WORD - FREE):
-        place = int(words[FREE + power])
-        while place:
-            free += 1 << power
-            place = int(words[place])
-    return 8 * (arena.used - free)
-
-
 class Ring:
     """A window of so many rows with one indexed column, and the events that slide it."""
 
@@ -224,7 +211,7 @@ class Join:
         self.columns, self.inputs, self.values = columns, inputs, values
         self.span = size * len(columns)
         self.events = make_events(self.arena, inputs, values)
-        self._others = live_bytes(self.arena)
+        self._others = 8 * self.arena.held
         self.out = int(make_queue(self.arena.base, 1 + max(column for own in columns for column in own)))
         sources = [
             Input(make_ring(self.arena, len(own), bare=True), own, int(make_queue(self.arena.base, len(own))))
@@ -240,7 +227,7 @@ class Join:
     @property
     def state(self) -> int:
         """Bytes of all that the join remembers."""
-        return live_bytes(self.arena) - self._others
+        return 8 * self.arena.held - self._others
 
     def follow(self, step: int, operator: int, sent: int) -> None:
         """Let an operator read the output: the address of its step, its place, its queue."""

@@ -108,9 +108,14 @@ class Clock:
 
     def arrive(self, batch: Batch) -> Arrived:
         """What the arrival of elements releases. A heartbeat among them speaks for all streams."""
-        if len(batch) and int(batch.streams.max()) >= len(self._streams):
-            raise IndexError(f"stream {int(batch.streams.max())} is not one of {len(self._streams)}")
+        if not len(batch):
+            return Arrived(batch, _NONE, [], [], [])
+        highest = int(batch.streams[0] if len(batch) == 1 else batch.streams.max())
+        if highest >= len(self._streams):
+            raise IndexError(f"stream {highest} is not one of {len(self._streams)}")
         batch = self._stamped(batch)
+        if len(batch) == 1 and highest >= 0:
+            return self._let_in(batch)
         beats = np.flatnonzero(batch.streams < 0).tolist()
         if not beats:
             return self._let_in(batch)
@@ -233,13 +238,19 @@ class Clock:
         if self._held or any(each.settings.lateness or each.settings.idle for each in self._streams):
             return False
         times = batch.times
-        return (self._first is None or int(times[0]) >= self._latest) and bool(np.all(times[1:] >= times[:-1]))
+        if self._first is not None and int(times[0]) < self._latest:
+            return False
+        return len(times) == 1 or bool(np.all(times[1:] >= times[:-1]))
 
     def _see(self, times: Words, streams: Words) -> None:
         """Elements have been let in, in this order."""
         if not len(times):
             return
         self._reach(int(times[0]))
+        if len(times) == 1:
+            stream = self._streams[int(streams[0])]
+            stream.seen = _latest(stream.seen, int(times[0]))
+            return
         self._reach(int(times.max()))
         came = np.bincount(streams, minlength=len(self._streams))
         newest = np.full(len(self._streams), EARLIEST)

@@ -470,7 +470,7 @@ class Core:
         if linked:
             yield from self._chained(linked, batch)
         else:
-            self.number += STEP * int((batch.streams >= 0).sum())
+            self.number += STEP * int(np.count_nonzero(batch.streams >= 0))
             self.made = 0
         self.last = int(batch.times[-1])
         self.arena.trim()
@@ -482,9 +482,12 @@ class Core:
 
         All are told when the first one comes, and the last.
         """
-        elements = batch.streams >= 0
-        numbers: Words = np.cumsum(elements, dtype=np.int64) * STEP
-        numbers += self.number - STEP * elements
+        if len(batch) == 1:
+            numbers: Words = np.array([self.number])
+        else:
+            elements = batch.streams >= 0
+            numbers = np.cumsum(elements, dtype=np.int64) * STEP
+            numbers += self.number - STEP * elements
         there = _different(batch.streams) - {machine.HEARTBEAT}
         groups: dict[frozenset[int], list[Running]] = {}
         for each in pipelines:
@@ -640,7 +643,7 @@ class Core:
         block[: machine.BLOCK_WORDS] = count, elements, triples, self.start
         rows = block[machine.BLOCK_WORDS : triples - place].reshape(count, machine.ELEMENT_WORDS)
         rows[:, 0], rows[:, 1], rows[:, 2] = batch.times, numbers, batch.streams
-        rows[:, 3] = np.cumsum(batch.counts) - batch.counts
+        rows[:, 3] = 0 if count == 1 else np.cumsum(batch.counts) - batch.counts
         rows[:, 4] = batch.counts
         block[triples - place :] = batch.triples
         return place
@@ -813,6 +816,8 @@ def _is_whole(query: Query) -> bool:
 
 def _different(streams: Words) -> frozenset[int]:
     """The numbers that there are; mostly it is one."""
+    if len(streams) == 1:
+        return frozenset((int(streams[0]),))
     least, most = int(streams.min()), int(streams.max())
     return frozenset({least} if least == most else np.unique(streams).tolist())
 
