@@ -64,7 +64,8 @@ class Pattern:
 
     def __init__(self, translated: str, ways: Ways, *, ignore_case: bool) -> None:
         self._translated = translated
-        self._ways = ways
+        self.longest = ways.longest()
+        """The characters that a text may have for the quick one."""
         self._ignore_case = ignore_case
         self._quick = re.compile(translated, re.IGNORECASE if ignore_case else re.NOFLAG)
         self.groups = self._quick.groups
@@ -79,13 +80,13 @@ class Pattern:
             raise ExpressionError(f"{self._translated!r} is not a regular expression: {error}") from error
 
     def is_in(self, text: str) -> bool:
-        if self._ways.are_few(len(text)):
+        if len(text) <= self.longest:
             return self._quick.search(text) is not None
         return _patiently(lambda **options: self._patient.search(text, **options) is not None)
 
     def replaced(self, text: str, parts: Sequence[str | int]) -> str:
         """A text in which matches are replaced by literal texts and groups."""
-        if self._ways.are_few(len(text)):
+        if len(text) <= self.longest:
             return self._quick.sub(_Filling(text, parts), text)
         return str(_patiently(lambda **options: self._patient.sub(_Filling(text, parts), text, **options)))
 

@@ -15,13 +15,13 @@ class Ways(NamedTuple):
     bits: float
     degree: float
 
-    def are_few(self, characters: int) -> bool:
-        """Whether all can be tried, beginning at any place of a text.
+    def longest(self) -> float:
+        """The characters of a text in which all can be tried, beginning at any place; there may be no such text.
 
-        >>> ONE_WAY.repeated(0, inf).are_few(1000), ONE_WAY.repeated(0, inf).repeated(0, inf).are_few(1000)
+        >>> ONE_WAY.repeated(0, inf).longest() > 1000, ONE_WAY.repeated(0, inf).repeated(0, inf).longest() > 0
         (True, False)
         """
-        return self.bits + (self.degree + 1) * log2(characters + 2) <= _FEW
+        return 2 ** ((_FEW - self.bits) / (self.degree + 1)) - 2
 
     def then(self, other: Ways) -> Ways:
         return Ways(self.bits + other.bits, self.degree + other.degree)
@@ -34,7 +34,7 @@ class Ways(NamedTuple):
         """From `least` times to `most` times.
 
         >>> Ways(1, 0).repeated(3, 3)
-        Ways(bits=3.0, degree=0.0)
+        Ways(bits=3.0, degree=0)
         """
         if most == inf:
             return Ways(0, 1) if self == ONE_WAY else Ways(inf, 0)
