@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from random import Random
+from threading import Event, Thread
+from time import sleep
 from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +22,8 @@ from cqels.engine import budgets, core
 from cqels.io import Element
 from cqels.model import interrupts
 from cqels.model.time import SECOND
+from cqels.model.watching import watched
+from cqels.plan.functions import patterns
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
@@ -30,7 +35,7 @@ STREAM = "http://ex.org/s"
 PREFIX = "PREFIX : <http://ex.org/> "
 ALL = PREFIX + "SELECT ?s ?v { STREAM :s [RANGE 100d] { ?s :p ?v } }"
 COUNTED = PREFIX + "SELECT (COUNT(*) AS ?n) { STREAM :s [RANGE 100d] { ?s :p ?v } }"
-ENDLESS = PREFIX + 'SELECT ?s { STREAM :s [NOW] { ?s :p ?v } FILTER(REGEX(STR(?v), "^(a+)+$")) }'
+ENDLESS = PREFIX + 'SELECT ?s { STREAM :s [NOW] { ?s :p ?v } FILTER(REGEX(STR(?v), "^(a|a)*$")) }'
 SIZES = [pytest.param(30, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
 
 
@@ -223,6 +228,115 @@ def test_a_signal_in_a_long_step_stops_the_query(
         query.drop()
         engine.push(STREAM, MANY_AT_ONCE, time=2)
         assert [result.values[0].value for result in before.take()] == []
+
+
+def in_another_thread(call: Callable[[], None]) -> None:
+    faults: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as fault:
+            faults.append(fault)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert faults == []
+
+
+THREADS = pytest.mark.parametrize("call", [lambda call: call(), in_another_thread], ids=["main thread", "another"])
+ELEMENT = f'<{STREAM}> <http://ex.org/p> "{"a" * 40}b" .'
+
+
+def stopped_by_its_budget(text: str) -> None:
+    """A query is stopped in the middle of an element, and another one has it."""
+    with Engine(stopped=lambda query: None) as engine:
+        endless, other = engine.register(text, name="endless", time="5ms"), engine.register(COUNTED)
+        engine.push(STREAM, ELEMENT, time=1)
+        assert "5ms is the most" in str(endless.stopped)
+        assert [result.values[0].value for result in other.take()] == ["1"]
+
+
+@THREADS
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'REGEX(?v, "^(a|aa)+$")',
+        'REGEX(?v, "^(a+?)+?$")',
+        'REGEX(?v, "^(A|aA)+$", "i")',
+        'REGEX(?v, "^((a|a)*?)+?$")',
+        'REGEX(?v, "^(a|a){1,1000}$")',
+        'REPLACE(?v, "^(a|aa)+c", "$1") = "b"',
+    ],
+)
+def test_a_regular_expression_is_stopped_by_a_budget_of_time(
+    condition: str, call: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budgets, "STRETCH", SECOND // 10)
+    call(lambda: stopped_by_its_budget(PREFIX + f"SELECT ?s {{ STREAM :s [NOW] {{ ?s :p ?v }} FILTER({condition}) }}"))
+
+
+@THREADS
+def test_what_python_computes_is_stopped_by_a_budget_of_time(
+    call: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def matches(*arguments: Any) -> bool:
+        while True:
+            pass
+
+    monkeypatch.setattr(budgets, "STRETCH", SECOND // 10)
+    monkeypatch.setattr(patterns, "matches", matches)
+    call(lambda: stopped_by_its_budget(ENDLESS))
+
+
+def test_what_came_back_is_not_interrupted_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often an exception is about to come in the last moment: it comes from the computation or never."""
+
+    def work() -> None:
+        outcomes = set[str]()
+        with watched(lambda time: True, KeyboardInterrupt):
+            for _ in range(20_000):
+                try:
+                    outcomes.add(interrupts.exposed(lambda: "computed"))
+                except KeyboardInterrupt:
+                    outcomes.add("interrupted")
+        assert "computed" in outcomes
+
+    monkeypatch.setattr("cqels.model.watching.TICK", 0)
+    in_another_thread(work)
+
+
+def test_a_regular_expression_does_not_keep_other_threads_waiting() -> None:
+    ended, outcomes = Event(), list[bool]()
+
+    def match() -> None:
+        with pytest.raises(KeyboardInterrupt), watched(lambda time: ended.is_set(), KeyboardInterrupt):
+            patterns.matches("a" * 40 + "b", "^(a|a)*$")
+        outcomes.append(ended.is_set())
+
+    thread = Thread(target=match, daemon=True)
+    thread.start()
+    for _ in range(20):
+        sleep(0.01)
+    ended.set()
+    thread.join(60)
+    assert outcomes == [True]
+
+
+def test_a_signal_is_heard_while_a_query_is_registered(alarm: Callable[[float], None]) -> None:
+    static = PREFIX + 'SELECT ?z { STREAM :s [NOW] { ?s :p ?v } ?x :q ?z FILTER(REGEX(?z, "^(a|a)*$")) }'
+    bad = Literal("a" * 40 + "b")
+    with Engine() as engine:
+        engine.update(lambda store: store.add([Quad(NamedNode(STREAM), NamedNode("http://ex.org/q"), bad)]))
+        other = engine.register(ALL)
+        alarm(0.3)
+        with pytest.raises(KeyboardInterrupt):
+            engine.register(static, memory="1GB")  # with a budget it is compiled at once
+        assert engine.queries == (other,)
+        engine.push(STREAM, f"<{STREAM}> <http://ex.org/p> 2 .", time=2)
+        assert len(other.take()) == 1
 
 
 def test_a_function_that_does_not_come_back_is_stopped_by_a_budget_of_time(monkeypatch: pytest.MonkeyPatch) -> None:

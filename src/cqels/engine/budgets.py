@@ -4,7 +4,7 @@ Memory is the words of the arena that a query's pipeline holds, counted where th
 without end within one tick is stopped within it.  They are taken in a heap of its own, and given back together.  Terms
 belong to all queries and are not counted.  Time is that of the processor, for each element of the query's streams, on
 average over a stretch of work.  A query is stopped in the middle of an element that takes longer than a stretch: in a
-long step of the machine, and in what Python computes (in the main thread, where a signal can interrupt that).
+long step of the machine, and in what Python computes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cqels.model.errors import CqelsError
 from cqels.model.interrupts import ticking
 from cqels.model.sizes import format_size, parse_size
 from cqels.model.time import SECOND, format_duration, format_time, parse_duration
+from cqels.model.watching import check
 
 if TYPE_CHECKING:
     from cqels.engine.core import Core, Job
@@ -214,20 +215,22 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
     timed = core.judging and guard.budget.time is not None
     count, first, began = int(words[block + machine.ELEMENTS]), int(words[place + machine.NEXT]), now() if timed else 0
 
-    def watch() -> None:
-        reason = guard.overdue(now() - began, int(words[place + machine.NEXT]) - first)
-        if reason is not None:
-            raise _Overdue(reason)
+    late: list[str] = []
+
+    def is_late(time: int | None) -> bool:
+        reason = guard.overdue((now() if time is None else time) - began, int(words[place + machine.NEXT]) - first)
+        late.extend([reason] if reason else [])
+        return reason is not None
 
     words[block + machine.ELEMENTS] = end
     try:
-        with _limited(core, running), _watching(core, watch if timed else None):
+        with _limited(core, running), _watching(core, is_late if timed else None):
             done = core.work(running, block, None if known is None else known.ticks)
     except _Exceeded:
         reasons.append(_too_large(guard))
         return True
-    except _Overdue as overdue:
-        reasons.append(str(overdue))
+    except _Overdue:
+        reasons.append(late[-1])
         return True
     finally:
         words[block + machine.ELEMENTS] = count
@@ -240,14 +243,14 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
 
 
 @contextmanager
-def _watching(core: Core, watch: Callable[[], None] | None) -> Iterator[None]:
+def _watching(core: Core, is_late: Callable[[int | None], bool] | None) -> Iterator[None]:
     """Have long steps of the machine, and what Python computes for them, watched."""
-    if watch is None:
+    if is_late is None:
         yield
         return
-    core.watch = watch
+    core.watch = check
     try:
-        with ticking(watch):
+        with ticking(is_late, _Overdue):
             yield
     finally:
         del core.watch

@@ -16,6 +16,8 @@ from threading import get_ident, main_thread
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
+from cqels.model.watching import TICK, check, watched, work_here
+
 T = TypeVar("T")
 _Handler = Callable[[int, FrameType | None], Any]
 
@@ -23,9 +25,6 @@ _NAMES = "SIGINT SIGTERM SIGALRM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGVTALRM SIGPRO
 _SIGNALS = [int(getattr(signal, name)) for name in _NAMES.split() if hasattr(signal, name)]
 _handler_of: Callable[[int], Any] = import_module("_signal").getsignal
 """`signal.getsignal` without a name for what is no function, which takes longer than all the rest of a small push."""
-
-
-_TICK = 0.1
 
 
 class _Waiting:
@@ -87,8 +86,11 @@ def between_steps() -> None:
 
 
 def exposed(compute: Callable[..., T], *arguments: Any) -> T:
-    """Compute a value, which handlers of signals may interrupt by an exception."""
-    if not _STATE.working or get_ident() != main_thread().ident:
+    """Compute a value, which handlers of signals and budgets of time may interrupt by an exception."""
+    if get_ident() != main_thread().ident:
+        work = work_here()
+        return compute(*arguments) if work is None else work.compute(compute, *arguments)
+    if not _STATE.working:
         return compute(*arguments)
     _STATE.exposed = True
     try:
@@ -99,11 +101,18 @@ def exposed(compute: Callable[..., T], *arguments: Any) -> T:
 
 
 @contextmanager
-def ticking(look: Callable[[], None]) -> Iterator[None]:
-    """Call a function every tenth of a second of the processor while a value is computed; it may raise an exception.
+def ticking(is_late: Callable[[int | None], bool], error: type[BaseException]) -> Iterator[None]:
+    """Raise an exception in what is computed, when it takes too long by this thread's processor time.
 
-    That needs a signal, SIGVTALRM, and so the main thread; where someone else uses the signal nothing is called.
+    In the main thread that needs a signal, SIGVTALRM; where someone else uses it, only `check` looks at the time.
     """
+    with watched(is_late, error), _signalling():
+        yield
+
+
+@contextmanager
+def _signalling() -> Iterator[None]:
+    """Have the main thread look at the time every tenth of a second of the processor while it computes a value."""
     number, timer = getattr(signal, "SIGVTALRM", 0), getattr(signal, "ITIMER_VIRTUAL", 0)
     mine = _STATE.working and get_ident() == main_thread().ident and number
     if not mine or _handler_of(number) != signal.SIG_DFL or signal.getitimer(timer)[0]:
@@ -112,10 +121,10 @@ def ticking(look: Callable[[], None]) -> Iterator[None]:
 
     def called(number: int, frame: FrameType | None) -> None:
         if _STATE.exposed:
-            look()
+            check()
 
     _install(number, called)
-    signal.setitimer(timer, _TICK, _TICK)
+    signal.setitimer(timer, TICK, TICK)
     try:
         yield
     finally:

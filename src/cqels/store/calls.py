@@ -1,7 +1,8 @@
 """The functions and aggregates that an opaque query calls, over the exact evaluator of expressions.
 
 Oxigraph takes any exception of a function for an error of the expression; one that is not an ExpressionError is a
-fault of ours, so it is kept and raised when the query has run.
+fault of ours or an interruption, so it is kept and raised at the next solution, or when the query has run; until then
+nothing more is computed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Calls:
 
     def __init__(self, query: OpaqueQuery, context: Context) -> None:
         self._context = context
-        self._faults: list[Exception] = []
+        self._faults: list[BaseException] = []
         self.functions: dict[NamedNode, _Call] = {BLANK: _blank}
         self.aggregates: dict[NamedNode, Callable[[], AggregateFunctionAccumulator]] = {}
         for function in query.functions:
@@ -50,11 +51,13 @@ class Calls:
             raise self._faults[0]
 
     def _guarded(self, compute: Callable[[], Term]) -> Term | None:
+        if self._faults:
+            return None
         try:
             return protect(compute())
         except ExpressionError:
             return None
-        except Exception as fault:
+        except BaseException as fault:
             self._faults.append(fault)
             return None
 
@@ -86,11 +89,14 @@ class Calls:
             assert isinstance(term, Literal) or accumulation.row is None
             return _solution(parameters, (term,) if accumulation.row is None else rows[int(term.value)])
 
-        def finish(solutions: list[Solution]) -> Term | None:
+        def value(solutions: list[Solution]) -> Term:
             node, argument = accumulation.aggregate, accumulation.aggregate.argument
             if argument is not None and node.name in _ORDERED:
                 solutions.sort(key=lambda solution: text_of(value_or_none(argument, solution, context)))
-            return self._guarded(lambda: aggregate(node, solutions, context))
+            return aggregate(node, solutions, context)
+
+        def finish(solutions: list[Solution]) -> Term | None:
+            return self._guarded(lambda: value(solutions))
 
         if accumulation.row is not None:
             self.functions[accumulation.row] = number_of_row

@@ -224,6 +224,7 @@ def _value(expression: Expression, columns: tuple[str, ...], row: Row, context: 
 
 def _revealed(found: pyoxigraph.QuerySolutions, width: int, calls: Calls) -> Iterator[Row]:
     for solution in found:
+        calls.check()
         values = tuple(solution)[:width]  # a query without columns has one that means nothing
         yield tuple(None if term is None else reveal(term) for term in values)
     calls.check()

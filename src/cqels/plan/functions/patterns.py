@@ -2,6 +2,9 @@ r"""Regular expressions as REGEX and REPLACE know them: XPath's language, transl
 
 The two differ in more than notation: `$` is the very end of the text, `\w` is everything but punctuation, separators
 and control characters (so `_` is not in it), `[a-z-[aeiou]]` subtracts, `\b` and look-around do not exist.
+
+Matching goes back and tries again, in the worst case for ever.  Python's own module is quick, but keeps all threads
+waiting meanwhile; so it is given what is sure to be done soon, and `regex`, which can be interrupted, all the rest.
 """
 
 from __future__ import annotations
@@ -9,20 +12,29 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property, lru_cache, reduce
 from itertools import groupby
-from typing import TypeAlias
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from cqels.model.limits import LONGEST_TEXT
 from cqels.model.values import ExpressionError
+from cqels.model.watching import check
 from cqels.plan.functions.blocks import BLOCKS
+from cqels.plan.functions.ways import ONE_WAY, Ways
 
+if TYPE_CHECKING:
+    import regex
+
+T = TypeVar("T")
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 _WHITE_SPACE = " \t\n\r"
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
-_QUANTIFIER = re.compile(r"(?:[?*+]|\{[0-9]+(?:,[0-9]*)?\})\??")
+_MOMENT = 0.01
+"""Seconds of the processor for which matching may keep other threads waiting."""
+_QUANTIFIER = re.compile(r"(?:[?*+]|\{([0-9]+)(,?)([0-9]*)\})\??")
 _PROPERTY = re.compile(r"\{(?:Is([A-Za-z0-9-]+)|([A-Z][a-z]?))\}")
 # NameStartChar and the rest of NameChar of XML 1.0, for `\i` and `\c`.
 _NAME_START: Ranges = (
@@ -35,39 +47,89 @@ _NAME_REST: Ranges = ((0x2D, 0x2E), (0x30, 0x39), (0xB7, 0xB7), (0x300, 0x36F), 
 
 def matches(text: str, pattern: str, flags: str = "") -> bool:
     """fn:matches: whether some part of the text matches."""
-    return compile_pattern(pattern, flags).search(text) is not None
+    return compile_pattern(pattern, flags).is_in(text)
 
 
 def replace(text: str, pattern: str, replacement: str, flags: str = "") -> str:
     """fn:replace: every match replaced; `$1` in the replacement is the first group, `\\$` a dollar sign."""
-    regex = compile_pattern(pattern, flags)
-    if regex.search("") is not None:
+    compiled = compile_pattern(pattern, flags)
+    if compiled.is_in(""):
         raise ExpressionError("the pattern of REPLACE matches the empty string")
-    parts = [replacement] if "q" in flags else _replacement_parts(replacement, regex.groups)
+    parts = [replacement] if "q" in flags else _replacement_parts(replacement, compiled.groups)
+    return compiled.replaced(text, parts)
 
-    size = len(text)
 
-    def filled(match: re.Match[str]) -> str:
-        nonlocal size
-        texts = [part if isinstance(part, str) else match[part] or "" for part in parts]
-        size += sum(map(len, texts)) - (match.end() - match.start())
-        if size > LONGEST_TEXT:
+class Pattern:
+    """A regular expression, by both modules: in a translation that means the same to them."""
+
+    def __init__(self, translated: str, ways: Ways, *, ignore_case: bool) -> None:
+        self._translated = translated
+        self.longest = ways.longest()
+        """The characters that a text may have for the quick one."""
+        self._ignore_case = ignore_case
+        self._quick = re.compile(translated, re.IGNORECASE if ignore_case else re.NOFLAG)
+        self.groups = self._quick.groups
+
+    @cached_property
+    def _patient(self) -> regex.Pattern[str]:
+        import regex
+
+        try:
+            return regex.compile(self._translated, regex.VERSION0 | (regex.IGNORECASE if self._ignore_case else 0))
+        except (regex.error, OverflowError, RecursionError) as error:
+            raise ExpressionError(f"{self._translated!r} is not a regular expression: {error}") from error
+
+    def is_in(self, text: str) -> bool:
+        if len(text) <= self.longest:
+            return self._quick.search(text) is not None
+        return _patiently(lambda **options: self._patient.search(text, **options) is not None)
+
+    def replaced(self, text: str, parts: Sequence[str | int]) -> str:
+        """A text in which matches are replaced by literal texts and groups."""
+        if len(text) <= self.longest:
+            return self._quick.sub(_Filling(text, parts), text)
+        return str(_patiently(lambda **options: self._patient.sub(_Filling(text, parts), text, **options)))
+
+
+class _Filling:
+    """What matches in a text are replaced by, as long as it does not become too long."""
+
+    def __init__(self, text: str, parts: Sequence[str | int]) -> None:
+        self._size = len(text)
+        self._parts = parts
+
+    def __call__(self, match: re.Match[str] | regex.Match[str]) -> str:
+        texts = [part if isinstance(part, str) else match[part] or "" for part in self._parts]
+        self._size += sum(map(len, texts)) - (match.end() - match.start())
+        if self._size > LONGEST_TEXT:
             raise ExpressionError(f"the text would be longer than {LONGEST_TEXT:,} characters")
         return "".join(texts)
 
-    return regex.sub(filled, text)
+
+def _patiently(work: Callable[..., T]) -> T:
+    """Try to match for a moment, then for longer and longer, while other threads go on.
+
+    Signals are heard all the time, and a budget of time between two attempts.
+    """
+    timeout = _MOMENT
+    while True:
+        try:
+            return work(timeout=timeout, concurrent=timeout > _MOMENT)
+        except TimeoutError:
+            check()
+            timeout *= 2
 
 
 @lru_cache(maxsize=512)
-def compile_pattern(pattern: str, flags: str = "") -> re.Pattern[str]:
+def compile_pattern(pattern: str, flags: str = "") -> Pattern:
     if strange := set(flags) - set("smixq"):
         raise ExpressionError(f"{min(strange)!r} is not a flag of a regular expression")
     if "q" in flags:
-        translated = re.escape(pattern)
+        translated, ways = re.escape(pattern), ONE_WAY
     else:
-        translated = _Translation(_without_space(pattern) if "x" in flags else pattern, flags).run()
+        translated, ways = _Translation(_without_space(pattern) if "x" in flags else pattern, flags).run()
     try:
-        return re.compile(translated, re.IGNORECASE if "i" in flags else re.NOFLAG)
+        return Pattern(translated, ways, ignore_case="i" in flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise ExpressionError(f"{pattern!r} is not a regular expression: {error}") from error
 
@@ -121,25 +183,28 @@ class _Translation:
         self.at = 0
         self.groups = 0
         self.open: list[int] = []  # the groups around this place; 0 is a group that does not capture
+        self.ways = [[ONE_WAY]]  # of the alternatives so far, of the whole and of each open group
         self.dot = "(?s:.)" if "s" in flags else r"[^\n]"
         self.start = r"(?:\A|(?<=\n)(?!\Z))" if "m" in flags else r"(?:\A)"
         self.end = r"(?:(?=\n)|(?<!\n)\Z)" if "m" in flags else r"(?:\Z)"
 
-    def run(self) -> str:
+    def run(self) -> tuple[str, Ways]:
         out: list[str] = []
         while self.at < len(self.pattern):
+            ways = ONE_WAY
             match self.next():
                 case "(":
                     out.append(self.open_group())
                     continue
                 case "|":
                     out.append("|")
+                    self.ways[-1].append(ONE_WAY)
                     continue
                 case ")":
                     if not self.open:
                         raise self.error("a parenthesis is closed that is not open")
                     self.open.pop()
-                    atom = ")"
+                    atom, ways = ")", reduce(Ways.or_else, self.ways.pop())
                 case "[":
                     atom = self.character_class()
                 case "\\":
@@ -154,10 +219,10 @@ class _Translation:
                     raise self.error(f"{character!r} stands where it means nothing")
                 case character:
                     atom = re.escape(character)
-            out.append(atom + self.quantifier())
+            out.append(atom + self.quantifier(ways))
         if self.open:
             raise self.error("a parenthesis is not closed")
-        return "".join(out)
+        return "".join(out), reduce(Ways.or_else, self.ways[0])
 
     def error(self, reason: str) -> ExpressionError:
         return ExpressionError(f"{self.pattern!r} is not a regular expression: {reason}")
@@ -172,6 +237,7 @@ class _Translation:
         return self.pattern[self.at - 1]
 
     def open_group(self) -> str:
+        self.ways.append([ONE_WAY])
         if self.peek("?:"):
             self.at += 2
             self.open.append(0)
@@ -180,12 +246,14 @@ class _Translation:
         self.open.append(self.groups)
         return "("
 
-    def quantifier(self) -> str:
+    def quantifier(self, ways: Ways) -> str:
+        """What says how often the atom before it comes, which has so many ways to match."""
         found = _QUANTIFIER.match(self.pattern, self.at)
-        if found is None:
-            return ""
-        self.at = found.end()
-        return found[0]
+        if found is not None:
+            self.at = found.end()
+            ways = ways.repeated(*_bounds(found))
+        self.ways[-1][-1] = self.ways[-1][-1].then(ways)
+        return "" if found is None else found[0]
 
     def escape(self) -> str:
         character = self.next()
@@ -279,6 +347,13 @@ class _Translation:
             return character
         character = self.next()
         return self.class_escape(character) or self.single_escape(character)
+
+
+def _bounds(quantifier: re.Match[str]) -> tuple[float, float]:
+    least, comma, most = quantifier.groups()
+    if least is None:
+        return float(quantifier[0][0] == "+"), 1 if quantifier[0][0] == "?" else inf
+    return float(least), float(most or inf) if comma else float(least)
 
 
 def _body(ranges: Iterable[tuple[int, int]]) -> str:
