@@ -89,6 +89,7 @@ from cqels.kernels.rows import (
 from cqels.kernels.star import advance_star, arrive_star, passed
 from cqels.kernels.table import find, put, remove
 from cqels.kernels.told import advance_told, arrive_told, tell
+from cqels.kernels.topk import has_slice
 from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, arrive
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
@@ -379,7 +380,8 @@ def _due(base, pipeline, start, first, before):
     if periods == 0 or load(base, pipeline + PENDING) != 0:
         return first
     if flags & always_sent == always_sent and load(base, pipeline + FILLED) != 0:
-        return first
+        if has_slice(base, load(base, pipeline + ORDERED_AT), load(base, pipeline + RESULTS)):
+            return first
     for number in range(load(base, pipeline + QUEUES)):
         if load(base, load(base, load(base, pipeline + QUEUES_AT) + number) + COUNT) != 0:
             return first
