@@ -57,7 +57,8 @@ def test_lookups_in_one_graph_are_not_multiplied() -> None:
         for graph, sensors in ((":g", range(SENSORS)), (":h", range(2))):
             triples = " ".join(f":s{number} :in :r{number % 5} ." for number in sensors)
             engine.update(f"{PREFIX} INSERT DATA {{ GRAPH {graph} {{ {triples} }} }}")
-        query = engine.register(f"{PREFIX} SELECT ?g ?rx ?ry WHERE {{ {WINDOWS} GRAPH ?g {{ ?x :in ?rx . ?y :in ?ry }} }}")
+        where = f"{WINDOWS} GRAPH ?g {{ ?x :in ?rx . ?y :in ?ry }}"
+        query = engine.register(f"{PREFIX} SELECT ?g ?rx ?ry WHERE {{ {where} }}")
         for stream, sensor in (("a", 0), ("b", 1), ("b", 2)):
             engine.push(f"http://ex.org/{stream}", f"<http://ex.org/s{sensor}> <http://ex.org/v> 1 .", time=0)
         assert [table.count for table in query.running.pipeline.tables] == [SENSORS + 2] * 2

@@ -379,9 +379,8 @@ def _due(base, pipeline, start, first, before):
     always_sent = CLOSING | ALWAYS_SENT
     if periods == 0 or load(base, pipeline + PENDING) != 0:
         return first
-    if flags & always_sent == always_sent and load(base, pipeline + FILLED) != 0:
-        if has_slice(base, load(base, pipeline + ORDERED_AT), load(base, pipeline + RESULTS)):
-            return first
+    if flags & always_sent == always_sent and load(base, pipeline + FILLED) != 0 and not is_silent(base, pipeline):
+        return first
     for number in range(load(base, pipeline + QUEUES)):
         if load(base, load(base, load(base, pipeline + QUEUES_AT) + number) + COUNT) != 0:
             return first
@@ -522,6 +521,20 @@ def _send(base, pipeline, steps):
     if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
         pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
     return call(load(steps, LISTING), base, pipeline, 1 if pending else 0)
+
+
+def silent_when_empty(flags: int) -> int:
+    """The flags of a query that sends whole results, and nothing for one without rows: any but an ASK.
+
+    The flag is one that older snapshots do not have, and no part of the layouts: without it the same is sent.
+    """
+    return flags | 16
+
+
+@kernel
+def is_silent(base, pipeline):
+    """The whole result has no rows, and nothing is sent for that (`silent_when_empty`)."""
+    return load(base, pipeline + FLAGS) & 16 != 0 and not has_slice(base, load(base, pipeline + ORDERED_AT))
 
 
 @kernel

@@ -517,10 +517,8 @@ def ordered_step(base, operator, now):
 
 
 @kernel
-def has_slice(base, operator, queue):
-    """Whether the slice of the only group says anything: it has a row, or it is that of an ASK, without columns."""
-    if load(base, queue + WIDTH) == COLUMNS:
-        return True
+def has_slice(base, operator):
+    """Whether there is a row in the slice of the only group."""
     only = load(base, operator + ONLY)
     return only != 0 and min(_end(base, operator), load(base, only + TREE + TOTAL)) > load(base, operator + OFFSET)
 
