@@ -100,6 +100,7 @@ QUERIES = {
     "slides": "SELECT * { STREAM :s [RANGE 1h SLIDE 1ms] { ?s :p ?v } STREAM :s [RANGE 1s SLIDE 3ms] { ?s :p ?w } }",
     "kinds": "SELECT * { STREAM :s [RANGE 1d SLIDE 1ms] { ?s :p ?v } STREAM :s [RANGE 1h] { ?s :p ?w } "
     "STREAM :s [TRIPLES 2] { ?s :p ?x } }",
+    "empty beside what stays": "SELECT ?s { STREAM :s [RANGE 1s SLIDE 1ms] { ?s :p ?v } STREAM :s [ALL] { ?s :q ?w } }",
     "told": "SELECT ?s { STREAM :s [RANGE 1d SLIDE 1ms @:q] { ?s :p ?v } }",
     "now": "SELECT ?s ?t { STREAM :s [RANGE 20ms SLIDE 1ms] { ?s :p ?v } BIND(cq:now() AS ?t) }",
     "told, anew": "SELECT ?s { STREAM :s [RANGE 20ms SLIDE 1ms @:q] { ?s :p ?v } FILTER(cq:now() != ?v) }",

@@ -98,6 +98,7 @@ WIDE: dict[str, str] = {
     "static patterns": where(f"{WINDOW} OPTIONAL {{ {times('?s :q# ?o# .', 300)} }}"),
     "joined windows": where(WINDOW + times("STREAM :s [RANGE 1#s] { ?s :p ?v }", 60)),
     "in": where(f"{WINDOW} FILTER(?v IN ({', '.join(map(str, range(5_000)))}))"),
+    "exists": where(f"{WINDOW} FILTER({' || '.join(f'EXISTS {{ ?s :q{n} ?o }}' for n in range(300))} || ?v < 9)"),
     "alternative path": where(f"STREAM :s [RANGE 1s] {{ ?s ({'|'.join([':p'] * 500)})+ ?v }}"),
 }
 """Queries that are large, and not deep."""

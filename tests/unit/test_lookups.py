@@ -50,3 +50,17 @@ def test_lookups_that_share_nothing_are_not_multiplied(where: str) -> None:
 def test_what_shares_nothing_with_exists_is_one_row() -> None:
     _, query = registered(f"{WINDOWS} FILTER EXISTS {{ ?x :in ?rx . ?z :in :r1 }}")
     assert sorted(table.count for table in query.running.pipeline.tables) == [1, SENSORS]
+
+
+def test_lookups_in_one_graph_are_not_multiplied() -> None:
+    with Engine(size=1 << 27) as engine:
+        for graph, sensors in ((":g", range(SENSORS)), (":h", range(2))):
+            triples = " ".join(f":s{number} :in :r{number % 5} ." for number in sensors)
+            engine.update(f"{PREFIX} INSERT DATA {{ GRAPH {graph} {{ {triples} }} }}")
+        where = f"{WINDOWS} GRAPH ?g {{ ?x :in ?rx . ?y :in ?ry }}"
+        query = engine.register(f"{PREFIX} SELECT ?g ?rx ?ry WHERE {{ {where} }}")
+        for stream, sensor in (("a", 0), ("b", 1), ("b", 2)):
+            engine.push(f"http://ex.org/{stream}", f"<http://ex.org/s{sensor}> <http://ex.org/v> 1 .", time=0)
+        assert [table.count for table in query.running.pipeline.tables] == [SENSORS + 2] * 2
+        found = sorted(" ".join(term.value[-2:] for term in row.values if term is not None) for row in query.take())
+        assert found == ["/g r0 r1", "/g r0 r2", "/h r0 r1"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 from pyoxigraph import Literal, NamedNode
@@ -150,6 +151,12 @@ def test_hosts_that_are_allowed_are_allowed_and_no_others() -> None:
     Permissions.of("*").check_host("anything", 1, ["127.0.0.1"])
     with pytest.raises(CqelsError, match="is not a host"):
         Permissions.of("a/b c")
+    given: Any
+    for given in (3, [3], [None], [b"ex.org"]):
+        with pytest.raises(CqelsError, match="allow_service= does not take a value of type"):
+            Permissions.of(given)
+        with pytest.raises(CqelsError, match="allow_load= does not take a value of type"):
+            Permissions.of(None, given)
 
 
 def test_a_name_is_resolved_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

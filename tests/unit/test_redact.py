@@ -23,6 +23,7 @@ SECRET = "s3cr3t"
         f"<http://ex.org/sparql?x=1&access_token={SECRET}&y=2>",
         f"see http://ex.org/#id_token={SECRET} there",
         f"http://a:b@{SECRET}@ex.org/",
+        f"http://ex.org/proxy?to=http://me:{SECRET}@other.org/",
         f"kafka.ssl.key.password={SECRET}",
         f"kafka.sasl.jaas.config=module required username=me password='{SECRET}';",
         f'kafka.sasl.jaas.config = module required username="me" password="{SECRET} x";',

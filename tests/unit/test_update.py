@@ -82,6 +82,11 @@ def test_load_reads_only_in_folders_that_are_allowed(tmp_path: Path, caplog: pyt
         assert "--allow-load" in (caught.value.hint or "")
     with pytest.raises(CqelsError, match="not a regular file"):
         execute(store, f"LOAD <{(inside / 'folder.ttl').as_uri()}>")
+    (inside / "circle.ttl").symlink_to(inside / "circle.ttl")
+    for name in ("circle.ttl", "d.ttl%00.nt", "x" * 5_000):
+        with pytest.raises(CqelsError, match="cannot be read: "):
+            execute(store, f"LOAD <{inside.as_uri()}/{name}>")
+        execute(store, f"LOAD SILENT <{inside.as_uri()}/{name}>")
     execute(store, f"LOAD SILENT <{(outside / 'd.ttl').as_uri()}> INTO GRAPH <http://ex.org/g>")
     assert "LOAD SILENT goes on without it" in caplog.text
     assert store.named_graphs() == ()

@@ -211,6 +211,8 @@ class Core:
             running.plan, running.fresh = fit.plan, fit.fresh
         closing = machine.CLOSING if query.policy == "window-close" else 0
         always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
+        if always and query.form != "ask":
+            always = machine.silent_when_empty(always)
         apart = machine.EXPIRY_APART if query.policy == "cqels-1" else 0
         self.calls.asked = []
         compiler = Compiler(self.arena, self.calls, running.known, running.fresh, bool(always), running.name)

@@ -70,11 +70,12 @@ class Operators:
             head = self.joined(inputs[: MOST_INPUTS - 1], conditions=conditions)
             return self.joined([head, *inputs[MOST_INPUTS - 1 :]], conditions=conditions)
         names = tuple(dict.fromkeys(name for each in inputs for name in each.columns))
+        places = {name: place for place, name in enumerate(names)}
         out = self.queue(len(names))
         made = [
             Input(
                 self._buffer(each),
-                tuple(names.index(name) for name in each.columns),
+                tuple(places[name] for name in each.columns),
                 each.queue,
                 frozenset(place for place, name in enumerate(each.columns) if name in each.nullable),
             )
@@ -166,8 +167,9 @@ class Operators:
 
     def united(self, branches: list[Stage]) -> Stage:
         names = tuple(dict.fromkeys(name for each in branches for name in each.columns))
+        places = {name: place for place, name in enumerate(names)}
         out = self.queue(len(names))
-        made = [(each.queue, [names.index(name) for name in each.columns]) for each in branches]
+        made = [(each.queue, [places[name] for name in each.columns]) for each in branches]
         self.add(machine.UNION, make_union(self.arena, out, made))
         certain = frozenset.intersection(*(frozenset(each.columns) - each.nullable for each in branches))
         return Stage(out, names, frozenset(names) - certain)

@@ -1,13 +1,23 @@
 """Sending a whole result in its order: the slice of a listed operator (topk.py), when it differs from the last sent.
 
 It is written behind the results there are and compared with what was sent before, row by row; if it is the same it is
-taken back.  With ALWAYS_SENT it is sent whenever something changed, the same or not, but for what expiry changes.
+taken back.  With ALWAYS_SENT it is sent whenever something changed, the same or not, but for what expiry changes and,
+unless an ASK answers with it, for one without rows.
 """
 
 from __future__ import annotations
 
 from cqels.kernels.jit import kernel
-from cqels.kernels.machine import ALWAYS_SENT, FLAGS, ORDERED_AT, RESULTS, by_expiry, stamp_result, write_result
+from cqels.kernels.machine import (
+    ALWAYS_SENT,
+    FLAGS,
+    ORDERED_AT,
+    RESULTS,
+    by_expiry,
+    is_silent,
+    stamp_result,
+    write_result,
+)
 from cqels.kernels.memory import copy, load, store
 from cqels.kernels.rows import COLUMNS, COUNT, DONE, FULL, WIDTH, add_row, clear, row_at
 from cqels.kernels.topk import LISTED, MOVED, list_slice
@@ -21,7 +31,7 @@ def send_listing(base, pipeline, pending):
     moved = load(base, operator + MOVED)
     store(base, operator + MOVED, 0)
     if always != 0:
-        moved = 0 if by_expiry(base, pipeline) else pending
+        moved = 0 if by_expiry(base, pipeline) or is_silent(base, pipeline) else pending
     if moved == 0:
         return DONE
     first = load(base, results + COUNT) + 1

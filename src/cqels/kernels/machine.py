@@ -89,6 +89,7 @@ from cqels.kernels.rows import (
 from cqels.kernels.star import advance_star, arrive_star, passed
 from cqels.kernels.table import find, put, remove
 from cqels.kernels.told import advance_told, arrive_told, tell
+from cqels.kernels.topk import has_slice
 from cqels.kernels.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, arrive
 from cqels.kernels.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.window import KIND as WINDOW_KIND
@@ -378,7 +379,7 @@ def _due(base, pipeline, start, first, before):
     always_sent = CLOSING | ALWAYS_SENT
     if periods == 0 or load(base, pipeline + PENDING) != 0:
         return first
-    if flags & always_sent == always_sent and load(base, pipeline + FILLED) != 0:
+    if flags & always_sent == always_sent and load(base, pipeline + FILLED) != 0 and not is_silent(base, pipeline):
         return first
     for number in range(load(base, pipeline + QUEUES)):
         if load(base, load(base, load(base, pipeline + QUEUES_AT) + number) + COUNT) != 0:
@@ -520,6 +521,20 @@ def _send(base, pipeline, steps):
     if load(base, pipeline + FLAGS) & CLOSING:  # what closes is sent if it holds something, whether it changed or not
         pending = load(base, pipeline + FILLED) != 0 and (pending or load(base, pipeline + SLIDES) > 0)
     return call(load(steps, LISTING), base, pipeline, 1 if pending else 0)
+
+
+def silent_when_empty(flags: int) -> int:
+    """The flags of a query that sends whole results, and nothing for one without rows: any but an ASK.
+
+    The flag is one that older snapshots do not have, and no part of the layouts: without it the same is sent.
+    """
+    return flags | 16
+
+
+@kernel
+def is_silent(base, pipeline):
+    """The whole result has no rows, and nothing is sent for that (`silent_when_empty`)."""
+    return load(base, pipeline + FLAGS) & 16 != 0 and not has_slice(base, load(base, pipeline + ORDERED_AT))
 
 
 @kernel

@@ -517,6 +517,13 @@ def ordered_step(base, operator, now):
 
 
 @kernel
+def has_slice(base, operator):
+    """Whether there is a row in the slice of the only group."""
+    only = load(base, operator + ONLY)
+    return only != 0 and min(_end(base, operator), load(base, only + TREE + TOTAL)) > load(base, operator + OFFSET)
+
+
+@kernel
 def list_slice(base, operator, queue):
     """Write the rows in the slice of the only group to a queue, in their order, copies one by one: False if full."""
     if load(base, operator + ONLY) == 0:

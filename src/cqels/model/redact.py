@@ -39,7 +39,7 @@ def redacted(text: str, *, aligned: bool = False) -> str:
 
 def redacted_url(url: str, *, aligned: bool = False) -> str:
     """A URL without its user, password and secret parameters: the same endpoint, whoever asks it."""
-    url = _USER.sub(lambda found: _hidden(found[0], aligned=aligned), url, count=1)
+    url = _USER.sub(lambda found: _hidden(found[0], aligned=aligned), url)
     return _PARAMETER.sub(partial(_second, aligned=aligned), url)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cqels.lang.expressions import Exists, Expression, calls, transform
+from cqels.lang.expressions import Exists, Expression, Var, calls, transform
 from cqels.model.recursion import Calling, complete
 from cqels.model.terms import CQ
 from cqels.plan.algebra import (
@@ -122,8 +122,23 @@ def _split_join(
         joined.append((yield _split(each, outside=rest, windowed=windowed, open_to=open_to)))
     if not static:
         return Join(tuple(joined))
-    parts = independent(static[0] if len(static) == 1 else Join(tuple(static)), _names(*others))
-    return _tables(parts, outside | _names(*others), tuple(joined))
+    linked = _names(*others)
+    parts = independent(static[0] if len(static) == 1 else Join(tuple(static)), linked)
+    plans = [table for each in parts.plans for table in _of_one_graph(each, linked)]
+    return _tables(replace(parts, plans=plans), outside | linked, tuple(joined))
+
+
+def _of_one_graph(plan: Plan, linked: frozenset[str]) -> list[Plan]:
+    """`GRAPH ?g { A B }` as GRAPH ?g { A } and GRAPH ?g { B }, if A and B share nothing but are both looked up.
+
+    The law: their join has the same solutions, for it is on ?g.
+    """
+    match plan:
+        case Graph(name=Var(), input=inner):
+            parts = independent(inner)
+            if all(linked & _names(each) for each in parts.plans):
+                return [replace(plan, input=each) for each in parts.plans]
+    return [plan]
 
 
 def _tables(parts: Parts, outside: frozenset[str], others: tuple[Plan, ...] = ()) -> Plan:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from cqels.model.errors import CqelsError
@@ -75,8 +76,8 @@ class Permissions:
         loopback: bool = False,
     ) -> Permissions:
         """What is written on the command line, or given in Python: one or several of each."""
-        hosts = [allow_service] if isinstance(allow_service, str) else allow_service
-        folders = [allow_load] if isinstance(allow_load, str | os.PathLike) else allow_load
+        hosts = _several("allow_service", allow_service, str)
+        folders = _several("allow_load", allow_load, str | os.PathLike)
         return Permissions(
             None if hosts is None else tuple(map(_Host.of, hosts)),
             tuple(Path(each).resolve() for each in folders or ()),
@@ -96,16 +97,30 @@ class Permissions:
 
     def check_file(self, path: Path) -> Path:
         """The file that is meant, links resolved; refused unless it is in an allowed folder."""
-        real = path.resolve()
-        if not any(real.is_relative_to(folder) for folder in self.folders):
-            where = real.parent
-            raise NotAllowed(
-                f"the file {path} is in no folder that LOAD may read",
-                hint=f"allow the folder: --allow-load {where}, or Engine(allow_load=['{where}'])",
-            )
-        if real.exists() and not real.is_file():
-            raise NotAllowed(f"{path} is not a regular file", hint="LOAD reads regular files")
+        try:
+            real = path.resolve()
+            if not any(real.is_relative_to(folder) for folder in self.folders):
+                where = real.parent
+                raise NotAllowed(
+                    f"the file {path} is in no folder that LOAD may read",
+                    hint=f"allow the folder: --allow-load {where}, or Engine(allow_load=['{where}'])",
+                )
+            if real.exists() and not real.is_file():
+                raise NotAllowed(f"{path} is not a regular file", hint="LOAD reads regular files")
+        except (OSError, RuntimeError, ValueError) as error:  # too long, links in a circle, a NUL in its name
+            raise CqelsError(f"the file {str(path)[:200]!r} cannot be read: {str(error).lower()[:200]}") from None
         return real
+
+
+def _several(word: str, given: Any, kind: Any) -> list[Any] | None:
+    """The one or several that an option was given, if it was."""
+    if given is None or isinstance(given, kind):
+        return None if given is None else [given]
+    several = list(given) if isinstance(given, Iterable) else [given]
+    for each in several:
+        if not isinstance(each, kind):
+            raise CqelsError(f"{word}= does not take a value of type {type(each).__name__}", hint="give texts")
+    return several
 
 
 def _refused(message: str, host: str) -> NotAllowed:
