@@ -35,7 +35,7 @@ def plain(term: Term) -> Plain:
             return str(term)
     try:
         return _plain(term)
-    except (OverflowError, ValueError):  # beyond the calendar, or more digits than Python reads
+    except OverflowError:  # beyond the calendar
         return term.value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from cqels.model.errors import CqelsError
@@ -55,6 +56,15 @@ class _Host:
         return self.name in ("*", host)
 
 
+def _listed(option: str, values: Iterable[Any], kind: Any) -> list[Any]:
+    """One text or several of them, and nothing else."""
+    found = list(values) if isinstance(values, Iterable) and not isinstance(values, bytes) else [values]
+    for each in found:
+        if not isinstance(each, kind):
+            raise CqelsError(f"{option} of type {type(each).__name__} is not taken", hint="give a list of texts")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Permissions:
     """Which hosts SERVICE and LOAD may ask, and in which folders LOAD may read.
@@ -78,8 +88,8 @@ class Permissions:
         hosts = [allow_service] if isinstance(allow_service, str) else allow_service
         folders = [allow_load] if isinstance(allow_load, str | os.PathLike) else allow_load
         return Permissions(
-            None if hosts is None else tuple(map(_Host.of, hosts)),
-            tuple(Path(each).resolve() for each in folders or ()),
+            None if hosts is None else tuple(map(_Host.of, _listed("allow_service", hosts, str))),
+            tuple(Path(each).resolve() for each in _listed("allow_load", folders or (), str | os.PathLike)),
             loopback,
         )
 
