@@ -238,6 +238,28 @@ def test_late_elements_are_counted_and_told(run: Run) -> None:
     assert "2 late" in err
 
 
+def test_no_output_overwrites_what_is_read_or_another(run: Run) -> None:
+    before = Path("obs.nt").read_text()
+    for words, message in (
+        (("--out", "new.csv", "--rejects", "./new.csv"), "--out and --rejects are one file"),
+        (("--out", "obs.nt"), "--out obs.nt would overwrite what is read"),
+        (("--rejects", "rooms.ttl"), "--rejects rooms.ttl would overwrite what is read"),
+        (("--out", "hot.rq"), "--out hot.rq would overwrite what is read"),
+    ):
+        code, out, error = run(*HOT, *words)
+        assert (code, out) == (2, "")
+        assert message in error
+    assert Path("obs.nt").read_text() == before
+    assert not Path("new.csv").exists()
+    assert run(*HOT, "--out", "/dev/null", "--rejects", "/dev/null")[0] == 0
+
+
+def test_a_query_may_begin_with_a_byte_order_mark(run: Run) -> None:
+    expected = run(*HOT)
+    Path("hot.rq").write_text("\ufeff" + QUERY)
+    assert run(*HOT) == expected
+
+
 def test_light_commands_stay_light() -> None:
     """`explain` and `check` answer at once because they load nothing heavy."""
     script = (

@@ -500,6 +500,55 @@ def test_what_would_end_the_parser_is_rejected(read: Reading) -> None:
     assert read("t.ttl", f"<x:a> <x:at> 1000 ; <x:p> {harmless} .", time="x:at")
 
 
+def test_what_is_too_deep_or_too_long_for_the_parser_costs_its_element(read: Reading) -> None:
+    """The first ended the process with a signal, the second the run with a MemoryError."""
+    plain = '{"@id": "x:a", "x:at": 1000}'
+    deep = '{"x:p":' * 5_000 + "1" + "}" * 5_000
+    assert shape(read("l.jsonld", f"{deep}\n{plain}\n", element="line", time="x:at")) == [(1, 1)]
+    assert not read("d.jsonld", deep, time="x:at")
+    assert not read("s.jsonld", deep, time="x:at", element="subject")
+    wide = "[" + ",".join(['{"x:q": "[[{"}'] * 2_000) + "]"
+    assert shape(read("w.jsonld", f'{{"@id": "x:a", "x:at": 1000, "x:p": {wide}}}', time="x:at")) == [(1, 4001)]
+    long = '"\\u0041' + "x" * (1 << 24) + '"'
+    assert shape(read("l.nt", f'<x:a> <x:p> {long} 1 .\n<x:a> <x:p> "b" 2000 .\n')) == [(2, 1)]
+    assert not read("d.ttl", f"<x:a> <x:at> 1000 ; <x:p> {long} .", time="x:at")
+    nested, large = "it is nested too deeply", "a term or a statement has more than 16 MB"
+    assert read.reasons == [
+        f"l.jsonld:1: {nested}",
+        f"d.jsonld: {nested}",
+        f"s.jsonld: {nested}; the rest of the file cannot be read",
+        f"l.nt:1: {large}",
+        f"d.ttl: {large}",
+    ]
+
+
+def test_a_time_that_does_not_fit_is_told_as_that(read: Reading) -> None:
+    date_time = '"{}"^^<http://www.w3.org/2001/XMLSchema#dateTime>'
+    times = (date_time.format("2300-01-01T00:00:00Z"), "9" * 300, date_time.format("2020-02-30T00:00:00Z"), "1000")
+    assert shape(read("s.nt", "".join(f"<x:a> <x:p> <x:b> {time} .\n" for time in times))) == [(1, 1)]
+    first, second, third = read.reasons
+    assert "2300-01-01T00:00:00Z" in first
+    assert "not between the years 1677 and 2262" in first
+    assert "not between the years 1677 and 2262" in second
+    assert len(second) < 250
+    assert third == "s.nt:3: '2020-02-30T00:00:00Z' is not a day of the calendar"
+
+
+def test_a_column_that_is_there_twice_is_refused_if_it_is_used(read: Reading, tmp_path: Path) -> None:
+    template = tmp_path / "lift.toml"
+    template.write_text('subject = "x:{id}"\n[time]\ncolumn = "at"\n[predicates]\n"x:v" = "v"\n')
+    assert read("s.csv", "id,at,v,w,w\n1,1000,a,b,c\n", template=template)
+    with pytest.raises(DataError, match="the file has two columns 'v'"):
+        read("t.csv", "id,at,v,v\n1,1000,a,b\n", template=template)
+    with pytest.raises(DataError, match="it has no header"):
+        read("u.csv", "", template=template)
+    assert not read("s.jsonl", '{"id": 1, "at": 1000, "v": NaN}\n{"id": ' + "9" * 5_000 + "}\n", template=template)
+    assert [reason.partition("JSON: ")[2] for reason in read.reasons] == [
+        "the value NaN is not one of JSON",
+        "a number has too many digits",
+    ]
+
+
 def test_a_long_line_costs_its_length(read: Reading) -> None:
     """Each of these took the square of its length."""
     for middle in (

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,3 +245,115 @@ def test_rdflib_is_not_imported_and_need_not_be_there() -> None:
     code += "print(len(q.take()), cqels.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"1 {cqels.__version__}\n"
+
+
+def test_a_stream_is_named_as_its_users_name_it() -> None:
+    with cqels.Engine() as engine:
+        engine.stream(NamedNode(EX + "doors"))
+        query = engine.register(ALL)
+        names: tuple[Any, ...] = (OBS, f"<{OBS}>", NamedNode(OBS), U(OBS))
+        for number, name in enumerate(names):
+            engine.push(name, (A, P, Literal(number)), time=number)
+            engine.push({name: ([(B, P, Literal(number))], [number])})
+            engine.heartbeat(number, name)
+        assert len(query.take()) == 8
+        with pytest.raises(cqels.CqelsError, match="a stream of type BlankNode is not taken"):
+            engine.push(BlankNode("b"), (A, P, B), time=9)  # type: ignore[arg-type]
+
+
+def test_a_text_may_begin_with_a_byte_order_mark() -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(ALL)
+        engine.push(OBS, "\ufeff<x:a> <x:p> 1 .", time=1)
+        engine.push(OBS, b"\xef\xbb\xbf<x:a> <x:p> 2 1 .\n")
+        assert len(query.take()) == 2
+
+
+def test_the_element_of_a_block_that_is_wrong_is_named() -> None:
+    with cqels.Engine() as engine:
+        query = engine.register(ALL)
+        for block in (["<x:a> <x:p> 1 .", "<x:a> <x:p>"], [(A, P, B), (A, P)]):
+            with pytest.raises(DataError, match="element 2 of the block: "):
+                engine.push(OBS, block, [1, 2])
+        assert query.take() == []
+
+
+WRONG: list[Any] = [b"\xff", 1.5, float("nan"), object(), np.array(5), pandas.DataFrame({"a": [1]}), {}, 1j]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
+def test_no_argument_shows_what_is_inside(value: Any) -> None:
+    """Each of these gave an AttributeError, a TypeError of Python's, or nothing until it was used."""
+
+    async def callback(result: object) -> None: ...
+
+    with cqels.Engine() as engine:
+        query = engine.register(ALL)
+        uses: list[Callable[[], Any]] = [
+            *(
+                lambda name=name: engine.register(ALL, **{name: value})
+                for name in ("name", "emit", "policy", "dialect")
+            ),
+            *(lambda name=name: engine.register(ALL, **{name: value}) for name in ("memory", "time", "callback")),
+            *(lambda name=name: engine.stream(EX + "s", **{name: value}) for name in ("lateness", "idle", "clock")),
+            *(lambda name=name: cqels.Engine(**{name: value}) for name in ("store", "memory", "size", "now", "reject")),
+            *(lambda name=name: cqels.Engine(**{name: [value]}) for name in ("allow_service", "allow_load")),
+            lambda: engine.register(ALL, callback=callback),
+            lambda: engine.stream(value),
+            lambda: engine.load([], graph=value),
+            lambda: engine.load("x.ttl", format=value),
+            lambda: engine.heartbeat(1, value),
+            lambda: engine.snapshot(value),
+            lambda: engine.query(value),
+            lambda: engine.drop(value),
+            lambda: query.explain(value),
+        ]
+        if not isinstance(value, bytes):
+            uses.append(lambda: engine.restore(value))
+        for use in uses:
+            with pytest.raises(cqels.CqelsError):
+                use()
+        assert engine.queries == (query,), "what is refused changes nothing"
+
+
+def test_numbers_that_do_not_fit_are_refused() -> None:
+    with cqels.Engine() as engine:
+        uses: list[tuple[Callable[[], Any], str]] = [
+            (lambda: engine.stream(EX + "s", lateness=-1), "the duration '-1' is negative"),
+            (lambda: engine.stream(EX + "s", idle=timedelta(days=-1)), "is negative"),
+            (lambda: engine.stream(EX + "s", lateness=2**63), "does not fit in 64 bits"),
+            (lambda: engine.register(ALL, memory=10**30), "does not fit in 64 bits"),
+            (lambda: engine.register(ALL, time=10**30), "does not fit in 64 bits"),
+            (lambda: cqels.Engine(size=10**30), "has no room for that many"),
+            (lambda: cqels.Engine(size=7), "needs 1 MB at least"),
+            (lambda: engine.load([], graph="no iri"), "graph 'no iri' is not an IRI"),
+        ]
+        for use, said in uses:
+            with pytest.raises(cqels.CqelsError, match=said):
+                use()
+
+
+def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    with cqels.Engine() as engine, cqels.Engine() as other:
+        for use in (engine.snapshot, engine.restore, lambda path: cqels.Engine(memory=path)):
+            for path in (tmp_path / "none" / "file", tmp_path, "", "a\0b", "\ud800"):
+                with pytest.raises(cqels.CqelsError):
+                    use(path)
+        assert [*tmp_path.iterdir()] == []
+        query = other.register(ALL)
+        with pytest.raises(cqels.CqelsError, match="is one of another engine"):
+            engine.drop(query)
+
+
+def test_a_reject_function_that_raises_is_told_of_all() -> None:
+    seen: list[str] = []
+
+    def reject(rejected: Any) -> None:
+        seen.append(rejected.reason)
+        raise RuntimeError(str(len(seen)))
+
+    with cqels.Engine(reject=reject) as engine:
+        query = engine.register(ALL)
+        with pytest.raises(RuntimeError, match="1"):
+            engine.push(OBS, [(A, P, Literal(number)) for number in range(4)], [5, 1, 6, 2])
+        assert (len(seen), engine.late, len(query.take())) == (2, 2, 2)

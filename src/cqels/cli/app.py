@@ -586,7 +586,7 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @cache
 def _standard_input() -> str:
-    return sys.stdin.read()
+    return sys.stdin.read().removeprefix("\ufeff")
 
 
 def _text(path: Path) -> str:

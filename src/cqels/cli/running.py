@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,9 +13,11 @@ from typing import Any, TextIO
 import typer
 from pyoxigraph import NamedNode
 
+from cqels.cli.places import check_places
 from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
+from cqels.io.files import files_of
 from cqels.io.load import file_and_format
-from cqels.model.errors import CqelsError, QueryError, Source
+from cqels.model.errors import CqelsError, DataError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
@@ -79,6 +81,8 @@ class Run:
     service_refresh: str | None = None
 
     def execute(self) -> None:
+        written = {"--out": self.out, "--rejects": self.rejects, "--metrics": self.spark.metrics}
+        check_places(written, self._read())
         if self.engine == "spark":
             if self.analyze:
                 hint = "add --engine embedded; on Spark --metrics FILE has the counts of each micro-batch"
@@ -96,6 +100,17 @@ class Run:
             why = "with a --stream" if self.engine == "spark" else "with --engine spark"
             raise CqelsError(f"{', '.join(asked)} can be asked for only {why}")
         self._here()
+
+    def _read(self) -> Iterator[str | Path]:
+        """The files and folders that are read."""
+        for text in self.streams:
+            path = parse_declaration(text).path
+            yield path
+            with suppress(DataError):  # there may be none yet
+                yield from files_of(path)
+        yield from (file_and_format(str(each))[0] for each in self.data)
+        yield from (_graph(text)[1] for text in self.graphs)
+        yield from (source.name for _, source in self.queries)
 
     def _here(self) -> None:
         """In this process."""

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cqels.engine.arguments import refused
 from cqels.engine.batch import Words
 from cqels.kernels import machine
 from cqels.kernels.memory import LIMIT, REACHED
 from cqels.model.errors import CqelsError
 from cqels.model.interrupts import ticking
 from cqels.model.sizes import format_size, parse_size
-from cqels.model.time import SECOND, format_duration, format_time, parse_duration
+from cqels.model.time import LATEST, SECOND, format_duration, format_time, parse_duration
 from cqels.model.watching import check
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Budget:
         """What texts such as `200MB` and `5ms` say, None if they say nothing."""
         if memory is None and time is None:
             return None
+        for value in (memory, time):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | str)):
+                raise refused("budget", value, "write it as in memory='200MB', time='5ms'")
         try:
             made = Budget(
                 parse_size(memory) if isinstance(memory, str) else memory,
@@ -63,6 +67,8 @@ class Budget:
             raise CqelsError(f"the budget of a query: {error}") from None
         if any(each is not None and each <= 0 for each in (made.memory, made.time)):
             raise CqelsError("the budget of a query: there must be something to spend")
+        if any(each is not None and each > LATEST for each in (made.memory, made.time)):
+            raise CqelsError("the budget of a query: a number does not fit in 64 bits", hint="leave it out")
         return made
 
 

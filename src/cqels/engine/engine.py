@@ -6,16 +6,30 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import count
-from pathlib import Path
 from time import time_ns
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyoxigraph import NamedNode
 
 from cqels.engine.access import Access, synchronized, while_open, while_open_at_once
+from cqels.engine.arguments import (
+    Duration,
+    check_function,
+    check_text,
+    checked_iri,
+    duration,
+    emptied,
+    interval,
+    iri_of,
+    path_of,
+    read_bytes,
+    refused,
+    size_of,
+    write_bytes,
+)
 from cqels.engine.batch import Batch, Words
 from cqels.engine.budgets import Budget, Stop, obeying
 from cqels.engine.clock import Arrived, Clock
@@ -28,18 +42,15 @@ from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery, check_callback
 from cqels.io import Element, Rejected, RejectLog, StreamSettings, late_reason
 from cqels.io.objects import quads_of, triples_of
-from cqels.kernels.memory import Arena, is_arena
+from cqels.kernels.memory import Arena
 from cqels.kernels.terms import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.interrupts import Working, uninstall
-from cqels.model.time import EARLIEST, LATEST, MICROSECOND, parse_duration
+from cqels.model.time import EARLIEST, LATEST
 from cqels.plan.algebra import Query, Service, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
-
-Duration: TypeAlias = timedelta | int | str
-"""An int is in nanoseconds."""
 
 
 class Engine:
@@ -83,17 +94,19 @@ class Engine:
         folders of `allow_load` alone.  An endpoint is asked again every `service_refresh` (5m if not said), in the
         background; an answer that differs is taken up at the next push, heartbeat or taking of results.
         """
+        for what, value in (("reject", reject), ("stopped", stopped), ("now", now)):
+            check_function(f"{what} function", value, f"Engine({what}=…) is a function")
         self.access = Access()
-        self.store = store if isinstance(store, Store) else Store(None if store is None else Path(store))
+        self.store = store if isinstance(store, Store) else Store(None if store is None else path_of("store", store))
         services = self.store.services
         if allow_service is not None or allow_load is not None:
             services.permissions = Permissions.of(allow_service, allow_load)
         if service_refresh is not None:
-            services.refresh = _interval(service_refresh)
+            services.refresh = interval(service_refresh)
         self._services = services.watch()
         self._asked: dict[str, list[Service]] = {}
         """What queries ask of endpoints, by their names."""
-        arena = Arena(None if memory is None else _emptied(Path(memory)), size=size)
+        arena = Arena(None if memory is None else emptied(path_of("memory", memory)), size=size_of(size))
         self.access.in_file = memory is not None
         self._core = Core(self.store, arena, start=nanoseconds(start), share=share)
         self._clock = Clock(now=now)
@@ -156,7 +169,7 @@ class Engine:
     @while_open
     def stream(
         self,
-        iri: str,
+        iri: str | NamedNode,
         *,
         lateness: Duration = 0,
         idle: Duration = 0,
@@ -169,14 +182,12 @@ class Engine:
         With the clock `arrival` an element's time is when it comes.  An element that is pushed with a time further
         beyond the wall clock than `future` is rejected, with None never.
         """
+        check_text("clock", clock, "it is event or arrival")
         if clock not in ("event", "arrival"):
             raise CqelsError(f"'{clock}' is not a clock", hint="it is event or arrival")
-        try:
-            iri = NamedNode(iri.removeprefix("<").removesuffix(">")).value
-        except ValueError:
-            raise CqelsError(f"stream '{iri}' is not an IRI", hint="write it in full, as in http://ex.org/s") from None
-        settings = StreamSettings(iri, _duration(lateness), _duration(idle), clock == "arrival")
-        limit = None if future is None else _duration(future)
+        iri = checked_iri("stream", iri)
+        settings = StreamSettings(iri, duration(lateness), duration(idle), clock == "arrival")
+        limit = None if future is None else duration(future)
         if iri in self._core.streams:
             if self._settings.get(iri) == settings and self._futures.get(iri, FUTURE) == limit:
                 return
@@ -198,9 +209,11 @@ class Engine:
         graphs of a dataset stay what they are.  A file's name tells its `format` (turtle, ntriples, nquads, trig,
         jsonld, rdfxml) unless it is given, its content where the name does not.
         """
-        name = NamedNode(graph) if isinstance(graph, str) else graph
+        name = None if graph is None else NamedNode(checked_iri("graph", graph))
+        check_text("format", format, "it is a text, as in format='turtle'")
         if isinstance(source, str | os.PathLike):
-            return int(self.update(lambda store: store.load(os.fspath(source), name, format=format)))
+            path = path_of("source", source)
+            return int(self.update(lambda store: store.load(path, name, format=format)))
         quads = list(quads_of(source, name))
         self.update(lambda store: store.add(quads))
         return len(quads)
@@ -287,6 +300,8 @@ class Engine:
         `lenient`: then its plan has a warning of it.
         """
         check_callback(callback)
+        for what, value in (("name", name), ("emission", emit), ("policy", policy), ("dialect", dialect)):
+            check_text(what, value, "give it as a text")
         budget = Budget.of(memory, time)
         planned, text = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect, lenient=lenient)
         chosen = planned.name or self._unused_name()
@@ -328,6 +343,7 @@ class Engine:
     @while_open
     def query(self, name: str) -> StandingQuery:
         """The query of a name."""
+        check_text("name", name, "give it as a text")
         try:
             return self._queries[name]
         except KeyError:
@@ -349,6 +365,10 @@ class Engine:
     def drop(self, query: str | StandingQuery) -> None:
         """Stop a query. What it has sent can still be taken."""
         standing = self._queries.get(query) or self.query(query) if isinstance(query, str) else query
+        if not isinstance(standing, StandingQuery):
+            raise refused("query", query, "give what register returned, or its name")
+        if standing.access is not self.access:
+            raise CqelsError(f"query {standing.name} is one of another engine")
         if self._queries.get(standing.name) is not standing:
             raise CqelsError(f"query {standing.name} has been dropped already")
         if readers := [each.name for each in self._core.named_readers(standing.running)]:
@@ -387,24 +407,25 @@ class Engine:
         while each call by itself makes what is older than its newest element late on other streams.
         """
         if isinstance(stream, str) or not isinstance(stream, Mapping):
-            self.push_batch(self._near(stream, self._block(stream, data, time)))
+            iri = self._iri(stream)
+            self.push_batch(self._near(iri, self._block(iri, data, time)))
             return
         if data is not None or time is not None:
             raise CqelsError(
                 "blocks of several streams have their data and times", hint="push({stream: (data, times)})"
             )
         merge = Merge(len(stream))
-        for number, (iri, block) in enumerate(stream.items()):
+        for number, (key, block) in enumerate(stream.items()):
+            iri = self._iri(key)
             content, times = block if isinstance(block, tuple) and len(block) == 2 else (block, None)
             merge.add(number, self._near(iri, self._block(iri, content, times)))
         self.push_batch(merge.due())
 
-    def _near(self, stream: str | NamedNode, batch: Batch) -> Batch:
+    def _near(self, iri: str, batch: Batch) -> Batch:
         """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated.
 
         The clock is read only where something is beyond what was near when it was read last.
         """
-        iri = stream.value if isinstance(stream, NamedNode) else stream
         if not is_beyond(batch, self._limits.get(iri, EARLIEST)):
             return batch
         future = None if self._settings[iri].arrival else self._futures.get(iri, FUTURE)
@@ -415,8 +436,7 @@ class Engine:
 
         return near(batch, future, limit, self._core.terms, reject)
 
-    def _block(self, stream: str | NamedNode, data: Data, time: Time | Iterable[Time] | None) -> Batch:
-        stream = stream.value if isinstance(stream, NamedNode) else stream
+    def _block(self, stream: str, data: Data, time: Time | Iterable[Time] | None) -> Batch:
         number = self._number(stream)
         if time is None:
             if self._settings[stream].arrival and data is not None:
@@ -450,14 +470,12 @@ class Engine:
             self._tell()
         finally:
             if arrived is not None:
-                late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
-                for place, time, limit, own in late:
-                    self._reject_late(batch, place, time, limit, own=own)
+                self._reject_all(batch, arrived)
 
     @while_open
-    def heartbeat(self, time: Time, stream: str | None = None) -> None:
+    def heartbeat(self, time: Time, stream: str | NamedNode | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
-        number = None if stream is None else self._number(stream)
+        number = None if stream is None else self._number(self._iri(stream))
         until = nanoseconds(time)
         self._take_up()
         with Working():
@@ -489,9 +507,11 @@ class Engine:
             if not self._core.has_work:
                 self.access.unfinished = None
 
+    def _iri(self, stream: object) -> str:
+        """The stream that a user names."""
+        return stream if type(stream) is str and stream in self._settings else iri_of("stream", stream)
+
     def _number(self, stream: str) -> int:
-        if not isinstance(stream, str):
-            raise CqelsError(f"a stream of type {type(stream).__name__} is not taken", hint="a stream is its IRI")
         if stream not in self._settings:
             if stream in self._core.streams:
                 raise CqelsError(f"stream <{stream}> is made by a query: nothing else can be pushed to it")
@@ -501,6 +521,18 @@ class Engine:
                 hint=f"the streams are {known}" if known else "register a query that reads it, or declare it",
             )
         return self._core.streams[stream]
+
+    def _reject_all(self, batch: Batch, arrived: Arrived) -> None:
+        """Tell of all elements that were late; then what the first call raised comes out."""
+        first: Exception | None = None
+        late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
+        for place, time, limit, own in late:
+            try:
+                self._reject_late(batch, place, time, limit, own=own)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     def _reject_late(self, batch: Batch, place: int, time: int, limit: int, *, own: bool) -> None:
         self._state.late += 1
@@ -559,17 +591,18 @@ class Engine:
         What windows hold is there in a form that does not depend on the release too; where the engine's memory has more
         than `most` words in use it is left out.
         """
+        target = None if path is None else path_of("path", path)
+        if most is not None and not isinstance(most, int):
+            raise refused("number of words", most, "most= is an int")
         data = self._state.written(most=most)
-        if path is not None:
-            temporary = Path(f"{os.fspath(path)}.part")
-            temporary.write_bytes(data)
-            temporary.replace(path)
+        if target is not None:
+            write_bytes(target, data)
         return data
 
     @while_open
     def restore(self, data: bytes | str | os.PathLike[str]) -> None:
         """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
-        self._state.read(data if isinstance(data, bytes) else Path(data).read_bytes())
+        self._state.read(data if isinstance(data, bytes) else read_bytes(path_of("snapshot", data)))
         self._tell_stopped()
 
     @while_open
@@ -580,7 +613,7 @@ class Engine:
     @while_open
     def attach(self, memory: str | os.PathLike[str]) -> None:
         """Go on in the memory of an engine that was kept: with the same queries, and the same dataset."""
-        self._state.attach(Path(memory))
+        self._state.attach(path_of("memory", memory))
 
     def obeying(self, stops: Mapping[str, Stop]) -> AbstractContextManager[None]:
         """Do again what was done before, while time passed otherwise: queries are stopped where they were then."""
@@ -634,35 +667,3 @@ class Engine:
 
 def _warn(query: StandingQuery) -> None:
     logging.getLogger("cqels").warning("%s", query.stopped)
-
-
-def _emptied(path: Path) -> Path:
-    """A file for an engine's memory: a new one, or one that another engine has left behind."""
-    if path.exists():
-        with path.open("rb") as file:
-            head = file.read(8)
-        if head and not is_arena(head):
-            raise CqelsError(f"{path} is there already, and is not the memory of an engine")
-        path.unlink()
-    return path
-
-
-def _interval(value: Duration) -> int:
-    length = _duration(value)
-    if length <= 0:
-        raise CqelsError("the interval of service_refresh is not longer than 0", hint="service_refresh='5m'")
-    return length
-
-
-def _duration(value: Duration) -> int:
-    if isinstance(value, timedelta):
-        return value // timedelta(microseconds=1) * MICROSECOND
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if not isinstance(value, str):
-        kind = type(value).__name__
-        raise CqelsError(f"a duration of type {kind} is not taken", hint="write it as in '10s', or as a timedelta")
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise CqelsError(str(error)) from None

@@ -12,6 +12,7 @@ from pyoxigraph import RdfFormat
 from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
 from cqels.io.faults import UNREADABLE, parsed, triple_of
+from cqels.io.files import MARK
 from cqels.io.ntriples import parse_timed_line
 from cqels.io.objects import triples_of
 from cqels.kernels.terms import Block, tokenize
@@ -52,7 +53,7 @@ class Intake:
             texts = [bytes_of(each) for each in data]
             counts, words = self._texts(texts)
         else:
-            parts = [self._words(each) for each in data]
+            parts = self._parts(data)
             counts = [len(part) // 3 for part in parts]
             words = [word for part in parts for word in part]
         if 0 in counts:
@@ -115,6 +116,16 @@ class Intake:
     def _words(self, data: Data) -> list[int]:
         return self._text(bytes_of(data)) if isinstance(data, str | bytes) else self._triples(triples_of(data))
 
+    def _parts(self, block: Sequence[Data]) -> list[list[int]]:
+        """The words of each element; what is wrong with one is told with its place."""
+        parts = []
+        for number, data in enumerate(block, 1):
+            try:
+                parts.append(self._words(data))
+            except DataError as error:
+                raise DataError(f"element {number} of the block: {error.message}", hint=error.hint) from None
+        return parts
+
     def _triples(self, data: Iterable[Triple]) -> list[int]:
         encode = self.terms.encode
         found: list[int] = []
@@ -133,7 +144,7 @@ class Intake:
             owners = np.repeat(np.arange(len(texts)), lines)
             counts = np.bincount(owners[full], minlength=len(texts))
             return counts.tolist(), np.ascontiguousarray(block.records[full, :3]).reshape(-1)
-        parts = [self._text(text) for text in texts]
+        parts = self._parts(texts)
         return [len(part) // 3 for part in parts], [word for part in parts for word in part]
 
     def _text(self, text: bytes) -> list[int]:
@@ -167,9 +178,9 @@ def _batch(times: list[int], stream: int, counts: Sequence[int], words: Sequence
 
 
 def bytes_of(text: Text) -> bytes:
-    """A text in UTF-8."""
+    """A text in UTF-8, without the mark that some programs begin one with."""
     try:
-        return text.encode() if isinstance(text, str) else text
+        return (text.encode() if isinstance(text, str) else text).removeprefix(MARK)
     except UnicodeEncodeError as error:
         raise DataError(f"character {error.start + 1} of the text is half a character: it is not Unicode") from None
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cqels.engine.access import completed, while_open
+from cqels.engine.arguments import check_function, check_text
 from cqels.engine.running import Running
 from cqels.io import Result
-from cqels.model.errors import CqelsError, QueryStopped
+from cqels.model.errors import QueryStopped
 from cqels.model.extras import optional
 from cqels.plan.algebra import Query
 
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_callback(callback: object) -> None:
-    if callback is not None and not callable(callback):
-        kind = type(callback).__name__
-        raise CqelsError(f"a callback of type {kind} is not taken", hint="it is a function of one result")
+    check_function("callback", callback, "it is a function of one result")
 
 
 class StandingQuery:
@@ -131,6 +130,7 @@ class StandingQuery:
         """
         from cqels.plan.explain import explain
 
+        check_text("format", format, "it is text, json or mermaid")
         if self.stopped is not None:
             text = explain(replace(self.query, plan=self.running.plan), format, rewritten=False)
             return text if format != "text" else f"{self.stopped}\n{text}"

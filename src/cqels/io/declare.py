@@ -156,6 +156,8 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "future": parse_duration,
 }
 _OPTIONS_HINT = f"the options are {', '.join(_OPTIONS)}"
+_HINT = re.compile(r", (?=it is |the units |write )")
+"""Where the hint of a sentence begins."""
 _OPTION = re.compile(r"(?P<name>[^=&]*)(?:=(?P<value><[^>]*>|[^&]*))?(?P<end>&|$)")
 
 
@@ -227,7 +229,7 @@ def parse_declaration(text: str) -> StreamDeclaration:
         try:
             values[name] = _OPTIONS[name](value)
         except ValueError as problem:
-            message, _, hint = str(problem).partition(", ")
-            raise error(message, option.start("value"), option.end("value"), hint or _OPTIONS_HINT) from None
+            message, *hints = _HINT.split(str(problem), maxsplit=1)
+            raise error(message, option.start("value"), option.end("value"), *(hints or [_OPTIONS_HINT])) from None
         position = option.end()
     return StreamDeclaration(iri, path, **values)

@@ -48,7 +48,7 @@ def late_reason(time: int, limit: int, *, own: bool) -> str:
     >>> late_reason(3 * 10**9, 5 * 10**9, own=True)
     'the element of 3s is late by 2s (the watermark is 5s): its stream was ahead, a larger lateness= waits'
     """
-    at, behind, mark = map(format_time, (time, limit - time, limit))
+    at, mark, behind = format_time(time), format_time(limit), format_duration(limit - time)
     if own:
         help = "its stream was ahead, a larger lateness= waits"
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import IO
 
 from pyoxigraph import BlankNode, NamedNode, Quad, RdfFormat, parse
 from pyoxigraph import Triple as TripleTerm
@@ -19,7 +21,9 @@ _NO_TRIPLE = "a triple inside a triple is not part of RDF 1.1"
 NESTED = b"<<"
 """What a triple inside a triple begins with."""
 DEEPEST = 1000
-"""Triples inside of triples. The parser's stack ends at some 10,000, and the process with it."""
+"""Triples inside of triples, and brackets inside of brackets. The parser's stack ends at some 10,000 of the first and
+4,000 of the second, and the process with it."""
+_LONG = "a term or a statement has more than 16 MB"
 _OUTSIDE_STRINGS = re.compile(
     rb'"""(?:[^"\\]|\\.|"(?!""))*+(?:"""|$)'
     rb"|'''(?:[^'\\]|\\.|'(?!''))*+(?:'''|$)"
@@ -28,6 +32,7 @@ _OUTSIDE_STRINGS = re.compile(
     rb"|#[^\n]*+|<(?!<)[^<>\s]*+>|(<<|>>)",
     re.DOTALL,
 )
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|$)|([\[{])|([\]}])', re.DOTALL)
 
 
 class UnreadableFile(DataError):
@@ -47,7 +52,17 @@ def reason_of(error: Exception, text: str = "") -> str:
         return "it is nested too deeply"
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     message = _POSITION.sub("", message)
+    for theirs, ours in _WORDED:
+        if theirs in message:
+            return ours
     return message[:1].lower() + message[1:]
+
+
+_WORDED = (
+    ("set_int_max_str_digits", "a number has too many digits"),
+    ("LoadDocumentCallback", "remote contexts are not fetched: write the @context into the document"),
+)
+"""What says how a library is programmed, and what it means for those who write data."""
 
 
 def is_not_utf8(text: str) -> bool:
@@ -58,12 +73,25 @@ def is_not_utf8(text: str) -> bool:
 def parsed(content: bytes | str, format: RdfFormat, base_iri: str | None = None) -> list[Quad]:
     """The quads of a document. What is wrong with it is one of UNREADABLE."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    check_nesting(data)
-    return list(parse(data, format, base_iri=base_iri))
+    check_nesting(data, format)
+    return list(quads_of(data, format, base_iri))
 
 
-def check_nesting(data: bytes) -> None:
-    """Refuse a document with so many triples inside of triples that the parser would end the process."""
+def quads_of(
+    data: bytes | IO[bytes], format: RdfFormat, base_iri: str | None = None, *, rename: bool = False
+) -> Iterator[Quad]:
+    """What the parser reads. It ends with a MemoryError where a token or statement is too long for its buffer."""
+    try:
+        yield from parse(data, format, base_iri=base_iri, rename_blank_nodes=rename)
+    except MemoryError:
+        raise ValueError(_LONG) from None
+
+
+def check_nesting(data: bytes, format: RdfFormat) -> None:
+    """Refuse a document that is nested so deeply that the parser would end the process."""
+    if format == RdfFormat.JSON_LD:
+        _check_brackets(data)
+        return
     if data.count(NESTED) <= DEEPEST:
         return
     depth = 0
@@ -72,6 +100,16 @@ def check_nesting(data: bytes) -> None:
             depth = depth + 1 if match[1] == NESTED else max(0, depth - 1)
             if depth > DEEPEST:
                 raise ValueError(_NO_TRIPLE)
+
+
+def _check_brackets(data: bytes) -> None:
+    if data.count(b"{") + data.count(b"[") <= DEEPEST:
+        return
+    depth = 0
+    for match in _BRACKETS.finditer(data):
+        depth += (match[1] is not None) - (match[2] is not None)
+        if depth > DEEPEST:
+            raise ValueError("it is nested too deeply")
 
 
 def triple_of(quad: Quad) -> Triple:

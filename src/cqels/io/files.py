@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from pyoxigraph import QuadParser, RdfFormat, parse
+from pyoxigraph import Quad, RdfFormat
 
-from cqels.io.faults import DEEPEST, NESTED, UnreadableFile, check_nesting
+from cqels.io.faults import DEEPEST, NESTED, UnreadableFile, check_nesting, quads_of
 from cqels.model.errors import DataError, Source
 
 _COMPRESSIONS = (".gz", ".zst")
@@ -132,19 +132,22 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return kind(message, source=Source("", str(path)))
 
 
-def parse_file(file: IO[bytes], path: Path, format: RdfFormat, base_iri: str, *, rename: bool = False) -> QuadParser:
+def parse_file(
+    file: IO[bytes], path: Path, format: RdfFormat, base_iri: str, *, rename: bool = False
+) -> Iterator[Quad]:
     """The quads of an open file, as they are read, with blank nodes of its own if asked for.
 
     A document that is nested too deeply for the parser is refused: it is looked through once before, if it can be.
     """
-    if path.is_file() and format not in (RdfFormat.JSON_LD, RdfFormat.RDF_XML):
+    if path.is_file() and format != RdfFormat.RDF_XML:
+        signs = (b"{", b"[") if format == RdfFormat.JSON_LD else (NESTED,)
         with open_bytes(path) as again, reading(path):
-            if sum(chunk.count(NESTED) for chunk in iter(lambda: again.read(_BUFFER), b"")) > DEEPEST:
+            if sum(sum(map(chunk.count, signs)) for chunk in iter(lambda: again.read(_BUFFER), b"")) > DEEPEST:
                 with open_bytes(path) as whole:
-                    check_nesting(whole.read())
+                    check_nesting(whole.read(), format)
     if cast(io.BufferedReader, file).peek(len(MARK)).startswith(MARK):
         file.read(len(MARK))
-    return parse(file, format, base_iri=base_iri, rename_blank_nodes=rename)
+    return quads_of(file, format, base_iri, rename=rename)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:

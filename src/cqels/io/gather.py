@@ -14,7 +14,7 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.io.element import Element, Rejected
 from cqels.model.terms import Triple
-from cqels.model.time import time_of
+from cqels.model.time import no_time_reason, time_of
 
 GENERATED_AT_TIME = NamedNode("http://www.w3.org/ns/prov#generatedAtTime")
 
@@ -78,9 +78,10 @@ def stated_time(
     for triple in triples:
         if triple[1] != predicate or (subject is not None and triple[0] != subject):
             continue
-        time = time_of(triple[2], unit) if isinstance(triple[2], Literal) else None
-        if time is None:
+        if not isinstance(triple[2], Literal):
             raise ValueError(f"the timestamp {triple[2]} is neither a dateTime nor an integer")
+        if (time := time_of(triple[2], unit)) is None:
+            raise ValueError(no_time_reason(triple[2]))
         if found is not None and found != time:
             raise ValueError("the element has two timestamps")
         found = time

@@ -64,7 +64,7 @@ from cqels.model.terms import (
     Term,
     Triple,
 )
-from cqels.model.time import format_date_time, parse_time, time_of
+from cqels.model.time import format_date_time, no_time_reason, parse_time, time_of
 
 PLACE = re.compile(r"\{([^{}]+)\}")
 """Where a template has the value of a column."""
@@ -151,9 +151,9 @@ class Template:
             except UNREADABLE:
                 raise ValueError(f"the timestamp '{value}' does not have the form {self.time_format}") from None
             return parse_time(moment)
-        found = time_of(Literal(str(value)), unit)
-        if found is None:
-            raise ValueError(f"the timestamp '{value}' is neither a dateTime nor an integer")
+        literal = Literal(str(value))
+        if (found := time_of(literal, unit)) is None:
+            raise ValueError(no_time_reason(literal, "'"))
         return found
 
 

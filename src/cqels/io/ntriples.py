@@ -21,7 +21,7 @@ from cqels.io.files import lines_of
 from cqels.io.gather import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
 from cqels.model.errors import Source
 from cqels.model.terms import XSD_BOOLEAN, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Term, Triple
-from cqels.model.time import time_of
+from cqels.model.time import no_time_reason, time_of
 
 _IRI = r'<[^\x00-\x20<>"{}|^`]*>'
 _BLANK = r"(?>_:\w(?:[\w.·\-]*[\w·\-])?)"
@@ -357,7 +357,7 @@ def _line_time(fourth: Term, unit: str) -> int:
         raise ValueError("the fourth term is a graph, where the lines before have a time")
     time = time_of(fourth, unit)
     if time is None:
-        raise ValueError(f"the timestamp {fourth} is neither a dateTime nor an integer")
+        raise ValueError(no_time_reason(fourth))
     return time
 
 

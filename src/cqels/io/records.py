@@ -136,7 +136,8 @@ def parquet_records(path: Path, columns: Iterable[str]) -> Iterator[Numbered]:
         try:
             file = parquet.ParquetFile(BytesIO(bytes_.read()) if is_compressed(path) else bytes_)
             names = [each.path for each in map(file.schema.column, range(len(file.schema)))]
-            check_columns(asked, [*names, *file.schema_arrow.names], str(path))
+            structs = [name for name in file.schema_arrow.names if name not in names]
+            check_columns(asked, names + structs, str(path))
             done = 0
             for batch in file.iter_batches(ROWS, columns=asked):
                 yield from ((done + number, text, record) for number, text, record in arrow_records(batch))
@@ -159,16 +160,19 @@ def arrow_records(batch: Any) -> Iterator[Numbered]:
 
 
 def check_columns(wanted: Iterable[str], there: Iterable[str], place: str) -> None:
-    """Refuse a file that lacks a column."""
+    """Refuse a file that lacks a column, or has two of the name."""
     names = list(there)
     for name in wanted:
         if name not in names:
-            hint = f"the columns are {', '.join(names)}"
+            hint = f"the columns are {', '.join(names)}" if any(names) else "it has no header"
             raise UnreadableFile(f"the file has no column '{name}'", source=Source("", place), hint=hint)
+        if names.count(name) > 1:
+            hint = "rename one: the template does not say which is meant"
+            raise UnreadableFile(f"the file has two columns '{name}'", source=Source("", place), hint=hint)
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
+    raise ValueError(f"the value {name} is not one of JSON")
 
 
 def _members(record: dict[str, Any]) -> Record:

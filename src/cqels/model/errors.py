@@ -52,7 +52,7 @@ class CqelsError(Exception):
         source: Source | None = None,
         hint: str | None = None,
     ) -> None:
-        message, hint = _sentence(redacted(message)), None if hint is None else redacted(hint)
+        message, hint = _sentence(redacted(message)), None if hint is None else _sentence(redacted(hint))
         super().__init__(message)
         self.message = message
         self.span = span

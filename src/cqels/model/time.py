@@ -169,6 +169,27 @@ def time_of(literal: Literal, unit: str = "ms") -> int | None:
     return time if EARLIEST <= time <= LATEST else None
 
 
+def no_time_reason(literal: Literal, quote: str = "") -> str:
+    """Why `time_of` finds no time in a literal; a value of a record is shown in another kind of quotes.
+
+    >>> no_time_reason(Literal("1500-01-01T00:00:00Z"))
+    'the timestamp "1500-01-01T00:00:00Z" is not between the years 1677 and 2262, as 64 bits of nanoseconds are'
+    """
+    datatype, text = literal.datatype.value, literal.value.strip()
+    if len(text) > 100:
+        shown = f"{text[:100]}…"
+    else:
+        shown = f"{quote}{literal.value}{quote}" if quote else str(literal)
+    if (datatype in _DATE_TIMES or datatype == _TEXT) and _DATE_TIME.fullmatch(text):
+        try:
+            _date_time(text)
+        except ValueError as error:
+            return str(error)
+    elif not ((datatype in _INTEGERS or datatype == _TEXT) and text.lstrip("+-").isdecimal()):
+        return f"the timestamp {shown} is neither a dateTime nor an integer"
+    return f"the timestamp {shown} is not between the years 1677 and 2262, as 64 bits of nanoseconds are"
+
+
 def format_duration(nanoseconds: int) -> str:
     """A duration in the largest unit that gives a whole number.
 

@@ -56,7 +56,7 @@ def planned(query: object, **options: Any) -> tuple[Query, Source | None]:
 def read_query(path: Path) -> str:
     """The text of a query file."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise QueryError(f"{path} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from pyoxigraph import NamedNode
 
+from cqels.engine.arguments import Duration, checked_iri, duration, path_of
 from cqels.engine.budgets import Budget
 from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
@@ -26,7 +27,7 @@ from cqels.io import StreamDeclaration, StreamSettings, parse_declaration, setti
 from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
-from cqels.model.time import parse_duration, parse_time
+from cqels.model.time import parse_time
 from cqels.plan.algebra import Query, QueryText, Service, Values, walk_plan
 from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
@@ -164,20 +165,17 @@ class App:
         rows: DataFrame,
         *,
         lift: Lift,
-        lateness: int | str = 0,
-        idle: int | str = 0,
-        future: int | str | None = FUTURE,
+        lateness: Duration = 0,
+        idle: Duration = 0,
+        future: Duration | None = FUTURE,
     ) -> None:
         """Declare a stream: the rows of a source (`cqels.spark.lift` says which columns), and how they are lifted.
 
         An element further beyond the wall clock than `future` is rejected, with None never.  A stream that is declared
         again has one more source.
         """
-        try:
-            settings = StreamSettings(NamedNode(iri).value, _duration(lateness), _duration(idle))
-            limit = None if future is None else _duration(future)
-        except ValueError as error:
-            raise CqelsError(f"stream <{iri}> cannot be declared: {error}") from None
+        settings = StreamSettings(checked_iri("stream", iri), duration(lateness), duration(idle))
+        limit = None if future is None else duration(future)
         self._declare(settings, _Source(settings.iri, rows, lift, future=limit))
 
     def files(self, declaration: str | StreamDeclaration, *, changed: str = "stop") -> None:
@@ -203,7 +201,8 @@ class App:
 
     def load(self, path: str | os.PathLike[str], graph: str | None = None, *, format: str | None = None) -> int:
         """Add the triples of a file to the dataset: how many the file has."""
-        return self._store.load(Path(path), None if graph is None else NamedNode(graph), format=format)
+        name = None if graph is None else NamedNode(checked_iri("graph", graph))
+        return self._store.load(path_of("path", path), name, format=format)
 
     def add(
         self,
@@ -767,7 +766,3 @@ def _told(settings: StreamSettings) -> dict[str, Any]:
         "idle": settings.idle,
         "arrival": settings.arrival,
     }
-
-
-def _duration(value: int | str) -> int:
-    return value if isinstance(value, int) else parse_duration(value)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse
+from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io.faults import reason_of, triple_of
+from cqels.io.faults import check_nesting, quads_of, reason_of, triple_of
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.redact import redacted_url
 from cqels.store.http import NoAnswer, fetch
@@ -32,7 +32,8 @@ class Downloaded:
         """Its quads; what it has in its default graph goes to `graph`, if one is given."""
         try:
             base = redacted_url(self.url)
-            for quad in parse(self.content, self.format, base_iri=base, rename_blank_nodes=True):
+            check_nesting(self.content, self.format)
+            for quad in quads_of(self.content, self.format, base, rename=True):
                 triple = triple_of(quad)
                 default = isinstance(quad.graph_name, DefaultGraph)
                 yield Quad(*triple, graph) if graph is not None and default else quad

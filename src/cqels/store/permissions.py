@@ -56,6 +56,15 @@ class _Host:
         return self.name in ("*", host)
 
 
+def _listed(option: str, values: Iterable[Any], kind: Any) -> list[Any]:
+    """One text or several of them, and nothing else."""
+    found = list(values) if isinstance(values, Iterable) and not isinstance(values, bytes) else [values]
+    for each in found:
+        if not isinstance(each, kind):
+            raise CqelsError(f"{option} of type {type(each).__name__} is not taken", hint="give a list of texts")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Permissions:
     """Which hosts SERVICE and LOAD may ask, and in which folders LOAD may read.
@@ -79,8 +88,8 @@ class Permissions:
         hosts = _several("allow_service", allow_service, str)
         folders = _several("allow_load", allow_load, str | os.PathLike)
         return Permissions(
-            None if hosts is None else tuple(map(_Host.of, hosts)),
-            tuple(Path(each).resolve() for each in folders or ()),
+            None if hosts is None else tuple(map(_Host.of, _listed("allow_service", hosts, str))),
+            tuple(Path(each).resolve() for each in _listed("allow_load", folders or (), str | os.PathLike)),
             loopback,
         )
 
