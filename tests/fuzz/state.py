@@ -27,7 +27,7 @@ from cqels.spark.catalog import Catalog
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.growing import GrowingFile, read_progress
 from cqels.spark.instance import Dataset, Origin
-from cqels.spark.rests import Resting, Told
+from cqels.spark.rests import Lasts, Resting, Told
 from cqels.store.dataset import Store
 
 from ..spark.piped import Piped
@@ -192,9 +192,10 @@ def rests(folder: Path) -> dict[str, Kept]:
         resting.work_off(number, [Told([payload(number, there, now)], 7)])
         there = now
     resting.close()
+    Lasts(folder / "rests.json").write({"rest": resting.last})
 
     def again() -> list[Any]:
-        taken = Resting(query, rest, folder / "rest")
+        taken = Resting(query, rest, folder / "rest", last=Lasts(folder / "rests.json").read()["rest"])
         try:
             made = taken.work_off(4, [Told([payload(4, there, {(5, 5)})], 7)])
             return [] if made is None else [*made.results()]
@@ -202,7 +203,8 @@ def rests(folder: Path) -> dict[str, Kept]:
             taken.close()
             (folder / "rest" / "4").unlink(missing_ok=True)
 
-    return {f"rest {number}": of_file(folder / "rest" / str(number), again) for number in range(4)}
+    names = {f"rest {number}": folder / "rest" / str(number) for number in range(4)}
+    return {name: of_file(path, again) for name, path in {**names, "rest last": folder / "rests.json"}.items()}
 
 
 def outputs(folder: Path) -> dict[str, Kept]:

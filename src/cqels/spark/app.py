@@ -388,6 +388,8 @@ class App:
         dataset = checkpoint.dataset(dataset)
         self._known = checkpoint.answers()
         checkpoint.keep_answers(self.answers)
+        if before is None:
+            checkpoint.lasts.begin()
         checkpoint.write(manifest)
         run = Run(
             self,

@@ -30,6 +30,7 @@ from cqels.model.time import format_duration
 from cqels.plan.algebra import Values
 from cqels.spark.growing import write_durably
 from cqels.spark.instance import Carried, Dataset
+from cqels.spark.rests import Lasts
 from cqels.store.answers import Answers, read_answers, write_answers
 
 VERSION = 3
@@ -96,6 +97,8 @@ class Checkpoint:
         self._file = folder / "cqels.json"
         self._data = folder / "data.nq"
         self._rests = folder / "rests"
+        self.lasts = Lasts(folder / "rests.json")
+        """Which files of rests are the last ones."""
         self._services = folder / "services"
         self._lock: int | None = None
 
