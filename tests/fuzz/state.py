@@ -138,11 +138,12 @@ def manifests(folder: Path) -> dict[str, Kept]:
     dataset = Dataset.of(store)
     checkpoint.dataset(dataset)
     streams = [{"iri": EX + "a", "lateness": 5, "idle": 0, "arrival": False, "ends": True}]
-    checkpoint.write(
-        Manifest("1", 2, [0, 3], 0, streams, dataset.digest, {"q": "1f", "r": "2e"}, {"q": 2}, placed={"q": 0, "r": 1})
+    manifest = Manifest(
+        "1", 2, [0, 3], 0, streams, dataset.digest, {"q": "1f", "r": "2e"}, {"q": 2}, placed={"q": 0, "r": 1}
     )
+    checkpoint.write(manifest)
     row = (NamedNode(EX + "a"), Literal("x", language="en"), None)
-    checkpoint.keep_answers({"key": Values(("s", "o", "n"), (row,))})
+    checkpoint.keep_answers({"key": Values(("s", "o", "n"), (row,))}, manifest)
     origin = Origin(('{"drop": "q"}',), {"q": "1f"}, os.urandom(500)).written()
     spark = folder / "checkpoint" / "spark"
     for name in ("offsets/0", "offsets/1", "commits/0"):
@@ -152,7 +153,7 @@ def manifests(folder: Path) -> dict[str, Kept]:
     return {
         "manifest": of_file(files / "cqels.json", checkpoint.read),
         "data": of_file(files / "data.nq", lambda: checkpoint.dataset(dataset)),
-        "services": of_file(files / "services", checkpoint.answers),
+        "services": of_file(files / "services", lambda: checkpoint.answers(manifest)),
         "origin": Kept(origin, Origin.read),
         "offsets": of_file(offset, lambda: (checkpoint.tidy(), offset.read_bytes())),
         "checksum": of_file(offset.with_name(".1.crc"), lambda: (checkpoint.tidy(), offset.read_bytes())),

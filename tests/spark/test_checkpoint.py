@@ -14,7 +14,9 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.model.errors import CqelsError
+from cqels.plan.algebra import Values
 from cqels.spark.app import App
+from cqels.spark.catalog import check_listed
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Dataset
 from cqels.spark.lift import nquads
@@ -78,6 +80,31 @@ def test_a_checkpoint_that_is_damaged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.nq").unlink()
     with pytest.raises(CqelsError, match="is gone"):
         checkpoint.dataset(dataset)
+
+
+def test_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
+    """What would be made anew is not, where something refers to what there was."""
+    checkpoint = Checkpoint(tmp_path)
+    now = manifest()
+    checkpoint.keep_answers({"key": Values(("s",), ())}, now)
+    checkpoint.write(now)
+    assert checkpoint.answers(checkpoint.read()).keys() == {"key"}
+    (tmp_path / "services").unlink()
+    with pytest.raises(CqelsError, match="services is gone"):
+        checkpoint.answers(checkpoint.read())
+    assert checkpoint.answers(manifest()) == {}
+    (tmp_path / "cqels.json").unlink()
+    assert checkpoint.read() is None
+    offsets = tmp_path / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    with pytest.raises(CqelsError, match=r"cqels\.json is gone"):
+        checkpoint.read()
+    (offsets / ".0.crc").touch()
+    assert not checkpoint.is_planned
+    (offsets / "0").touch()
+    assert checkpoint.is_planned
+    with pytest.raises(CqelsError, match=r"files\.jsonl is gone"):
+        check_listed(tmp_path / "files")
 
 
 def test_other_releases_are_named(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class Manifest:
     """The queries that took more than their budgets, and the reasons."""
     outputs: list[str] = field(default_factory=list)
     """Files and folders that results were written to."""
+    services: bool = False
+    """There are answers of endpoints."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
@@ -121,11 +123,18 @@ class Checkpoint:
         """Some micro-batch is done."""
         return any(self._commits())
 
+    @property
+    def is_planned(self) -> bool:
+        """Spark has written down how far some micro-batch goes."""
+        return any(path.name.isdigit() for path in (self.folder / "spark" / "offsets").glob("*"))
+
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
+            if Path(self.spark).exists():
+                raise Damaged(f"{self._file} is gone, which says what the checkpoint is of", hint=_ANEW) from None
             return None
         if b'"checksum"' not in text and b'"version": 2' in text:
             raise CqelsError(
@@ -199,10 +208,11 @@ class Checkpoint:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def put_aside(self, manifest: Manifest) -> Path:
-        """Be new: what there was goes to a folder in it."""
+        """Be new: what there was goes to a folder in it, last what says what it is of."""
         aside = self.folder / f"before-{manifest.id}"
-        aside.mkdir()
-        for path in [path for path in self.folder.iterdir() if path.name != _LOCK and "before-" not in path.name]:
+        aside.mkdir(exist_ok=True)  # a process may have been ended in the middle of this
+        there = [path for path in self.folder.iterdir() if path.name != _LOCK and "before-" not in path.name]
+        for path in sorted(there, key=lambda path: path == self._file):
             path.rename(aside / path.name)
         return aside
 
@@ -240,14 +250,20 @@ class Checkpoint:
             raise Damaged(f"{self._data} is damaged: it has other bytes than were written", hint=_ANEW)
         return replace(dataset, quads=Carried(text[: found.start()]))
 
-    def answers(self) -> dict[str, Values]:
+    def answers(self, before: Manifest | None) -> dict[str, Values]:
         """What endpoints answered when they were asked: an engine that is made again must know the same."""
-        return read_answers(self._services.read_bytes()) if self._services.exists() else {}
+        if self._services.exists():
+            return read_answers(self._services.read_bytes())
+        if before is not None and before.services:
+            raise Damaged(f"{self._services} is gone, which has the answers of endpoints", hint=_ANEW)
+        return {}
 
-    def keep_answers(self, answers: Answers) -> None:
+    def keep_answers(self, answers: Answers, manifest: Manifest) -> None:
+        """Have them before a manifest is written that says so."""
         if answers:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_durably(self._services, write_answers(answers))
+            manifest.services = True
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""

@@ -219,7 +219,7 @@ class Run:
         )
         for sink in self._sinks:
             sink.open(added, run=manifest.id)
-        self._checkpoint.keep_answers(self._app.answers)
+        self._checkpoint.keep_answers(self._app.answers, manifest)
         self._checkpoint.write(manifest)
         self._queries |= {query.name or "": query for query in added}
         self._parts |= self._app.parts
