@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 from typing import Any
-from zlib import crc32
 
 from pyoxigraph import Literal, NamedNode
 
@@ -24,7 +23,7 @@ from cqels.plan.prepare import prepare
 from cqels.plan.spread import spreading
 from cqels.spark import evaluate
 from cqels.spark.catalog import Catalog
-from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.checkpoint import Checkpoint, Manifest, checksums
 from cqels.spark.growing import GrowingFile, read_progress
 from cqels.spark.instance import Dataset, Origin
 from cqels.spark.rests import Lasts, Resting, Told
@@ -164,8 +163,7 @@ def hadoop(path: Path, content: bytes) -> None:
     """A file as Hadoop writes it, with its checksums beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    sums = b"".join(crc32(content[at : at + 512]).to_bytes(4, "big") for at in range(0, len(content), 512))
-    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+    path.with_name(f".{path.name}.crc").write_bytes(checksums(content))
 
 
 def lists(folder: Path) -> dict[str, Kept]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from zlib import crc32
 
 import pytest
 
@@ -17,7 +17,7 @@ from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Values
 from cqels.spark.app import App
 from cqels.spark.catalog import check_listed
-from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.checkpoint import Checkpoint, Manifest, checksums, fits
 from cqels.spark.instance import Dataset
 from cqels.spark.lift import nquads
 from cqels.spark.rows import LATE, REJECTED
@@ -133,17 +133,16 @@ def test_the_files_of_spark_are_what_was_written(tmp_path: Path) -> None:
     def put(path: Path, content: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        parts = (content[at : at + 512] for at in range(0, len(content), 512))
-        sums = b"".join(crc32(part).to_bytes(4, "big") for part in parts)
-        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+        path.with_name(f".{path.name}.crc").write_bytes(checksums(content))
         return path
 
-    spark = tmp_path / "spark"
+    spark = tmp_path / "state" / "spark"
     files = [put(spark / "offsets" / "1", b"v1" * 400), put(spark / "commits" / "0", b"v1")]
     files += [put(spark / "state" / "0" / "0" / f"{version}.changelog", b"x" * 512 * version) for version in (1, 2)]
+    files += [put(spark / "state" / "0" / "_stateSchema" / "default" / "0_1f", b"schema")]
     (spark / "offsets" / ".1.half.tmp").write_bytes(b"x")
     (spark / "offsets" / "..1.half.tmp.crc").write_bytes(b"x")
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = Checkpoint(tmp_path / "state")
     checkpoint.tidy()
     assert sum(path.is_file() for path in spark.glob("**/*")) == 2 * len(files)
     for path in files:
@@ -158,6 +157,28 @@ def test_the_files_of_spark_are_what_was_written(tmp_path: Path) -> None:
                 with pytest.raises(CqelsError, match=rf"{path.name} is damaged"):
                     checkpoint.tidy()
             put(path, content)
+
+
+def test_a_checkpoint_may_be_moved(tmp_path: Path) -> None:
+    """Spark notes where it wrote the schema of state."""
+    state = tmp_path / "now" / "spark" / "state" / "0"
+    content = {"stateStoreInfo": [{"storeName": "default", "stateSchemaFilePaths": ["file:/before/default/0_1f"]}]}
+    metadata, checksum = state / "_metadata" / "v2" / "0", state / "_metadata" / "v2" / ".0.crc"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"v2\n{json.dumps(content)}")
+    checksum.write_bytes(checksums(metadata.read_bytes()))
+    Checkpoint(tmp_path / "now").tidy()
+    version, _, text = metadata.read_text().partition("\n")
+    assert version == "v2"
+    (store,) = json.loads(text)["stateStoreInfo"]
+    assert store == {
+        "storeName": "default",
+        "stateSchemaFilePaths": [f"file:{state}/_stateSchema/default/0_1f"],
+    }
+    assert fits(metadata, checksum)
+    before = metadata.stat().st_mtime_ns
+    Checkpoint(tmp_path / "now").tidy()
+    assert metadata.stat().st_mtime_ns == before, "it is where it was"
 
 
 def test_what_to_do_where_results_are_gone_is_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -38,6 +38,8 @@ VERSION = 3
 _OLDEST = 3
 _ANEW = "begin with a new checkpoint"
 _LOCK = "lock"
+_PART = 512
+"""Bytes that have a checksum of Hadoop's."""
 _SUM = re.compile(rb"# crc32 ([0-9a-f]{8})\n\Z")
 _LOG = logging.getLogger("cqels")
 
@@ -223,12 +225,14 @@ class Checkpoint:
         checksum right after it: a process that is killed in between leaves two that do not fit, and Spark could not go
         on, ever.  So it is with files of state, whose values have checksums of their own.
         """
-        done = self.done
-        for path in Path(self.spark).glob("**/.*"):
+        done, spark = self.done, Path(self.spark)
+        for path in spark.glob("**/.*"):
             if ".tmp" in path.suffixes:
                 path.unlink(missing_ok=True)
             elif path.suffix == ".crc":
-                _tidy(path, path.with_name(path.name[1:].removesuffix(".crc")), done)
+                _tidy(path, spark, path.with_name(path.name[1:].removesuffix(".crc")), done)
+        for path in spark.glob("state/*/_metadata/v2/[0-9]*"):
+            _have_moved(path, path.parents[2] / "_stateSchema")
 
     def _commits(self) -> Iterator[Path]:
         return (path for path in (self.folder / "spark" / "commits").glob("*") if path.name.isdigit())
@@ -276,21 +280,54 @@ class Checkpoint:
             )
 
 
-def _tidy(checksum: Path, file: Path, done: int) -> None:
+def _tidy(checksum: Path, spark: Path, file: Path, done: int) -> None:
     """Remove a file of Spark if it does not fit its checksum and is of no use, or a checksum of none."""
     if not file.exists():
         checksum.unlink(missing_ok=True)
     elif not fits(file, checksum):
-        if "state" not in file.parts:
-            raise Damaged(f"{file} is damaged: it has other bytes than were written", hint=_ANEW)
-        version = re.match(r"\d+", file.name)
-        if version is not None and int(version[0]) > done + 1:
-            file.unlink()
+        match file.relative_to(spark).parts:
+            case ["state", _, "_metadata", "v2", name] if name.isdigit() and int(name) > done:
+                file.unlink()
+            case ["state", _, store, *folders, name] if store.isdigit():
+                version = re.match(r"\d+", name)
+                if not folders and version is not None and int(version[0]) > done + 1:
+                    file.unlink()
+            case _:
+                raise Damaged(f"{file} is damaged: it has other bytes than were written", hint=_ANEW)
         checksum.unlink(missing_ok=True)  # of what was replaced; the values in it have checksums of their own
 
 
+def _have_moved(metadata: Path, schemas: Path) -> None:
+    """Let what Spark notes of state name the files of its schema here: it has the folder in which they were written."""
+    version, _, text = metadata.read_text().partition("\n")
+    try:
+        content = json.loads(text)
+        stores = {store["storeName"]: store for store in content["stateStoreInfo"]}
+        known = {
+            name: [Path(each.removeprefix("file:")) for each in store["stateSchemaFilePaths"]]
+            for name, store in stores.items()
+        }
+    except (ValueError, TypeError, KeyError):
+        raise Damaged(f"{metadata} is damaged: it is not the JSON that was written", hint=_ANEW) from None
+    if all(path.parent.resolve() == (schemas / name).resolve() for name in known for path in known[name]):
+        return
+    for name, paths in known.items():
+        stores[name]["stateSchemaFilePaths"] = [f"file:{(schemas / name / path.name).absolute()}" for path in paths]
+    written = f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode()
+    checksum = metadata.with_name(f".{metadata.name}.crc")
+    checksum.unlink(missing_ok=True)  # if this is ended now, there is none that does not fit
+    write_durably(metadata, written)
+    write_durably(checksum, checksums(written))
+
+
+def checksums(content: bytes) -> bytes:
+    """What Hadoop writes beside a file: `crc`, 0, the bytes of a part, and CRC-32 of each part."""
+    parts = (content[at : at + _PART] for at in range(0, len(content), _PART))
+    return b"crc\0" + _PART.to_bytes(4, "big") + b"".join(crc32(part).to_bytes(4, "big") for part in parts)
+
+
 def fits(file: Path, checksum: Path) -> bool:
-    """Whether a file is what Hadoop's checksum beside it is of: `crc`, 0, the bytes of a part, and CRC-32 of each."""
+    """Whether a file is what Hadoop's checksums beside it are of."""
     told = checksum.read_bytes()
     size = int.from_bytes(told[4:8], "big")
     if told[:4] != b"crc\0" or size == 0:
