@@ -99,10 +99,17 @@ def test_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
     offsets.mkdir(parents=True)
     with pytest.raises(CqelsError, match=r"cqels\.json is gone"):
         checkpoint.read()
-    (offsets / ".0.crc").touch()
+    (offsets / ".0.crc").write_bytes(checksums(b""))
     assert not checkpoint.is_planned
     (offsets / "0").touch()
     assert checkpoint.is_planned
+    commits = tmp_path / "spark" / "commits"
+    commits.mkdir()
+    (commits / "0").touch()
+    checkpoint.tidy()
+    (commits / "1").touch()
+    with pytest.raises(CqelsError, match="offsets/1 is gone"):
+        checkpoint.tidy()
     with pytest.raises(CqelsError, match=r"files\.jsonl is gone"):
         check_listed(tmp_path / "files")
 

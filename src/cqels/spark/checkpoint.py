@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -118,17 +118,17 @@ class Checkpoint:
     @property
     def done(self) -> int:
         """The last micro-batch that is; -1 if none is."""
-        return max((int(path.name) for path in self._commits()), default=-1)
+        return max(self._numbered("commits"), default=-1)
 
     @property
     def is_begun(self) -> bool:
         """Some micro-batch is done."""
-        return any(self._commits())
+        return self.done >= 0
 
     @property
     def is_planned(self) -> bool:
         """Spark has written down how far some micro-batch goes."""
-        return any(path.name.isdigit() for path in (self.folder / "spark" / "offsets").glob("*"))
+        return len(self._numbered("offsets")) > 0
 
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""
@@ -226,6 +226,8 @@ class Checkpoint:
         on, ever.  So it is with files of state, whose values have checksums of their own.
         """
         done, spark = self.done, Path(self.spark)
+        if max(self._numbered("offsets"), default=-1) < done:  # Spark would go back to an earlier one
+            raise Damaged(f"{spark / 'offsets' / str(done)} is gone, which says how far a micro-batch goes", hint=_ANEW)
         for path in spark.glob("**/.*"):
             if ".tmp" in path.suffixes:
                 path.unlink(missing_ok=True)
@@ -234,8 +236,9 @@ class Checkpoint:
         for path in spark.glob("state/*/_metadata/v2/[0-9]*"):
             _have_moved(path, path.parents[2] / "_stateSchema")
 
-    def _commits(self) -> Iterator[Path]:
-        return (path for path in (self.folder / "spark" / "commits").glob("*") if path.name.isdigit())
+    def _numbered(self, log: str) -> list[int]:
+        """The micro-batches that a log of Spark has."""
+        return [int(path.name) for path in (self.folder / "spark" / log).glob("*") if path.name.isdigit()]
 
     def dataset(self, dataset: Dataset) -> Dataset:
         """The same data as it was when the checkpoint was new: its blank nodes, which state refers to, have names."""
