@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 from typing import Any
-from zlib import crc32
 
 from pyoxigraph import Literal, NamedNode
 
@@ -24,10 +23,10 @@ from cqels.plan.prepare import prepare
 from cqels.plan.spread import spreading
 from cqels.spark import evaluate
 from cqels.spark.catalog import Catalog
-from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.checkpoint import Checkpoint, Manifest, checksums
 from cqels.spark.growing import GrowingFile, read_progress
 from cqels.spark.instance import Dataset, Origin
-from cqels.spark.rests import Resting, Told
+from cqels.spark.rests import Lasts, Resting, Told
 from cqels.store.dataset import Store
 
 from ..spark.piped import Piped
@@ -138,11 +137,12 @@ def manifests(folder: Path) -> dict[str, Kept]:
     dataset = Dataset.of(store)
     checkpoint.dataset(dataset)
     streams = [{"iri": EX + "a", "lateness": 5, "idle": 0, "arrival": False, "ends": True}]
-    checkpoint.write(
-        Manifest("1", 2, [0, 3], 0, streams, dataset.digest, {"q": "1f", "r": "2e"}, {"q": 2}, placed={"q": 0, "r": 1})
+    manifest = Manifest(
+        "1", 2, [0, 3], 0, streams, dataset.digest, {"q": "1f", "r": "2e"}, {"q": 2}, placed={"q": 0, "r": 1}
     )
+    checkpoint.write(manifest)
     row = (NamedNode(EX + "a"), Literal("x", language="en"), None)
-    checkpoint.keep_answers({"key": Values(("s", "o", "n"), (row,))})
+    checkpoint.keep_answers({"key": Values(("s", "o", "n"), (row,))}, manifest)
     origin = Origin(('{"drop": "q"}',), {"q": "1f"}, os.urandom(500)).written()
     spark = folder / "checkpoint" / "spark"
     for name in ("offsets/0", "offsets/1", "commits/0"):
@@ -152,7 +152,7 @@ def manifests(folder: Path) -> dict[str, Kept]:
     return {
         "manifest": of_file(files / "cqels.json", checkpoint.read),
         "data": of_file(files / "data.nq", lambda: checkpoint.dataset(dataset)),
-        "services": of_file(files / "services", checkpoint.answers),
+        "services": of_file(files / "services", lambda: checkpoint.answers(manifest)),
         "origin": Kept(origin, Origin.read),
         "offsets": of_file(offset, lambda: (checkpoint.tidy(), offset.read_bytes())),
         "checksum": of_file(offset.with_name(".1.crc"), lambda: (checkpoint.tidy(), offset.read_bytes())),
@@ -163,8 +163,7 @@ def hadoop(path: Path, content: bytes) -> None:
     """A file as Hadoop writes it, with its checksums beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    sums = b"".join(crc32(content[at : at + 512]).to_bytes(4, "big") for at in range(0, len(content), 512))
-    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+    path.with_name(f".{path.name}.crc").write_bytes(checksums(content))
 
 
 def lists(folder: Path) -> dict[str, Kept]:
@@ -192,9 +191,10 @@ def rests(folder: Path) -> dict[str, Kept]:
         resting.work_off(number, [Told([payload(number, there, now)], 7)])
         there = now
     resting.close()
+    Lasts(folder / "rests.json").write({"rest": resting.last})
 
     def again() -> list[Any]:
-        taken = Resting(query, rest, folder / "rest")
+        taken = Resting(query, rest, folder / "rest", last=Lasts(folder / "rests.json").read()["rest"])
         try:
             made = taken.work_off(4, [Told([payload(4, there, {(5, 5)})], 7)])
             return [] if made is None else [*made.results()]
@@ -202,7 +202,8 @@ def rests(folder: Path) -> dict[str, Kept]:
             taken.close()
             (folder / "rest" / "4").unlink(missing_ok=True)
 
-    return {f"rest {number}": of_file(folder / "rest" / str(number), again) for number in range(4)}
+    names = {f"rest {number}": folder / "rest" / str(number) for number in range(4)}
+    return {name: of_file(path, again) for name, path in {**names, "rest last": folder / "rests.json"}.items()}
 
 
 def outputs(folder: Path) -> dict[str, Kept]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from zlib import crc32
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.model.errors import CqelsError
+from cqels.plan.algebra import Values
 from cqels.spark.app import App
-from cqels.spark.checkpoint import Checkpoint, Manifest
+from cqels.spark.catalog import check_listed
+from cqels.spark.checkpoint import Checkpoint, Manifest, checksums, fits
 from cqels.spark.instance import Dataset
 from cqels.spark.lift import nquads
 from cqels.spark.rows import LATE, REJECTED
@@ -80,6 +82,38 @@ def test_a_checkpoint_that_is_damaged_is_refused(tmp_path: Path) -> None:
         checkpoint.dataset(dataset)
 
 
+def test_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
+    """What would be made anew is not, where something refers to what there was."""
+    checkpoint = Checkpoint(tmp_path)
+    now = manifest()
+    checkpoint.keep_answers({"key": Values(("s",), ())}, now)
+    checkpoint.write(now)
+    assert checkpoint.answers(checkpoint.read()).keys() == {"key"}
+    (tmp_path / "services").unlink()
+    with pytest.raises(CqelsError, match="services is gone"):
+        checkpoint.answers(checkpoint.read())
+    assert checkpoint.answers(manifest()) == {}
+    (tmp_path / "cqels.json").unlink()
+    assert checkpoint.read() is None
+    offsets = tmp_path / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    with pytest.raises(CqelsError, match=r"cqels\.json is gone"):
+        checkpoint.read()
+    (offsets / ".0.crc").write_bytes(checksums(b""))
+    assert not checkpoint.is_planned
+    (offsets / "0").touch()
+    assert checkpoint.is_planned
+    commits = tmp_path / "spark" / "commits"
+    commits.mkdir()
+    (commits / "0").touch()
+    checkpoint.tidy()
+    (commits / "1").touch()
+    with pytest.raises(CqelsError, match="offsets/1 is gone"):
+        checkpoint.tidy()
+    with pytest.raises(CqelsError, match=r"files\.jsonl is gone"):
+        check_listed(tmp_path / "files")
+
+
 def test_other_releases_are_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     (tmp_path / "cqels.json").write_text('{"id": "1", "version": 2}')
@@ -106,17 +140,16 @@ def test_the_files_of_spark_are_what_was_written(tmp_path: Path) -> None:
     def put(path: Path, content: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        parts = (content[at : at + 512] for at in range(0, len(content), 512))
-        sums = b"".join(crc32(part).to_bytes(4, "big") for part in parts)
-        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
+        path.with_name(f".{path.name}.crc").write_bytes(checksums(content))
         return path
 
-    spark = tmp_path / "spark"
+    spark = tmp_path / "state" / "spark"
     files = [put(spark / "offsets" / "1", b"v1" * 400), put(spark / "commits" / "0", b"v1")]
     files += [put(spark / "state" / "0" / "0" / f"{version}.changelog", b"x" * 512 * version) for version in (1, 2)]
+    files += [put(spark / "state" / "0" / "_stateSchema" / "default" / "0_1f", b"schema")]
     (spark / "offsets" / ".1.half.tmp").write_bytes(b"x")
     (spark / "offsets" / "..1.half.tmp.crc").write_bytes(b"x")
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = Checkpoint(tmp_path / "state")
     checkpoint.tidy()
     assert sum(path.is_file() for path in spark.glob("**/*")) == 2 * len(files)
     for path in files:
@@ -131,6 +164,28 @@ def test_the_files_of_spark_are_what_was_written(tmp_path: Path) -> None:
                 with pytest.raises(CqelsError, match=rf"{path.name} is damaged"):
                     checkpoint.tidy()
             put(path, content)
+
+
+def test_a_checkpoint_may_be_moved(tmp_path: Path) -> None:
+    """Spark notes where it wrote the schema of state."""
+    state = tmp_path / "now" / "spark" / "state" / "0"
+    content = {"stateStoreInfo": [{"storeName": "default", "stateSchemaFilePaths": ["file:/before/default/0_1f"]}]}
+    metadata, checksum = state / "_metadata" / "v2" / "0", state / "_metadata" / "v2" / ".0.crc"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"v2\n{json.dumps(content)}")
+    checksum.write_bytes(checksums(metadata.read_bytes()))
+    Checkpoint(tmp_path / "now").tidy()
+    version, _, text = metadata.read_text().partition("\n")
+    assert version == "v2"
+    (store,) = json.loads(text)["stateStoreInfo"]
+    assert store == {
+        "storeName": "default",
+        "stateSchemaFilePaths": [f"file:{state}/_stateSchema/default/0_1f"],
+    }
+    assert fits(metadata, checksum)
+    before = metadata.stat().st_mtime_ns
+    Checkpoint(tmp_path / "now").tidy()
+    assert metadata.stat().st_mtime_ns == before, "it is where it was"
 
 
 def test_what_to_do_where_results_are_gone_is_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 
 from cqels.engine import snapshot
+from cqels.model.errors import OtherLayouts
+from cqels.model.release import RELEASE
 from cqels.spark.evaluate import Head, checked_commands, checked_log
-from cqels.spark.instance import Instance, Origin
+from cqels.spark.instance import Instance, Origin, registration
 
 from ..golden import make
 from ..unit.test_golden import RELEASES
@@ -41,6 +43,24 @@ def test_the_state_of_a_release_goes_on(folder: Path, *, same: bool, monkeypatch
     instance = Instance.again(program, commands, saved, log)
     instance.advance(make.arrivals(20 * make.COUNT))
     assert make.portions(instance) == known["sent"]
+
+
+def test_what_is_too_large_to_be_rebuilt_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the release that can go on, and what else there is to do."""
+    program = make.program()
+    commands = [registration(query, print) for print, query in program.read().values()]
+    instance = Instance(program, commands=commands)
+    instance.advance(make.arrivals(0))
+    with monkeypatch.context() as patch:
+        patch.setattr("cqels.spark.instance.MOST_WORDS", 0)
+        saved = instance.saved()
+    Instance.again(program, commands, saved)
+    monkeypatch.setattr(snapshot, "layouts", lambda: "others")
+    with pytest.raises(OtherLayouts, match="the state of an engine in the checkpoint was written by cqels") as refused:
+        Instance.again(program, commands, saved)
+    assert refused.value.hint == (
+        f"go on with cqels {RELEASE}, or begin with a new checkpoint, which reads files from their beginning"
+    )
 
 
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)

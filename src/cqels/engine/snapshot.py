@@ -30,7 +30,7 @@ from cqels.io import Result, StreamSettings
 from cqels.kernels.layouts import layouts
 from cqels.kernels.memory import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.model.dictionary import term_of
-from cqels.model.errors import CqelsError, Damaged
+from cqels.model.errors import CqelsError, Damaged, OtherLayouts
 from cqels.model.release import RELEASE
 from cqels.model.sealed import is_sealed, seal, unseal
 from cqels.plan.algebra import Query, QueryText
@@ -99,11 +99,8 @@ class State:
             history = History(core, data)
             rebuild(core, page, history)
         except NotKept as error:
-            raise CqelsError(
-                f"the snapshot was written by cqels {page['release']}, which laid its memory out in another way, and "
-                f"cannot be rebuilt: {error}",
-                hint=f"restore it with cqels {page['release']}, or begin anew",
-            ) from None
+            hint = f"restore it with cqels {page['release']}, or begin anew"
+            raise OtherLayouts("the snapshot", page["release"], str(error), hint=hint) from None
         self._know(page, history.waiting)
 
     def attach(self, path: Path) -> None:

@@ -113,5 +113,14 @@ class Damaged(CqelsError):
     """State that is not what was written: bytes were changed, lost or added."""
 
 
+class OtherLayouts(CqelsError):
+    """State of a release with other layouts, for which what is kept beside it is not enough."""
+
+    def __init__(self, what: str, release: str, why: str, *, hint: str) -> None:
+        told = f"{what} was written by cqels {release}, which laid its memory out in another way"
+        super().__init__(f"{told}, and cannot be rebuilt: {why}", hint=hint)
+        self.release, self.why = release, why
+
+
 class DataError(CqelsError):
     """Input data that cannot be read."""

@@ -33,7 +33,7 @@ from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
 from cqels.plan.spread import NotSpread, Spread, spreading
 from cqels.plan.written import fingerprint
-from cqels.spark.catalog import CHANGED, Changed
+from cqels.spark.catalog import CHANGED, Changed, check_listed
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
@@ -385,8 +385,10 @@ class App:
         before = self._checked_outputs(checkpoint, (*sinks, rejects), lost)
         manifest = self._manifest(checkpoint, before, digest)
         dataset = checkpoint.dataset(dataset)
-        self._known = checkpoint.answers()
-        checkpoint.keep_answers(self.answers)
+        self._known = checkpoint.answers(before)
+        checkpoint.keep_answers(self.answers, manifest)
+        if before is None:
+            checkpoint.lasts.begin()
         checkpoint.write(manifest)
         run = Run(
             self,
@@ -610,6 +612,8 @@ class App:
             for number, file in manifest.origins.items()
         }
         folder = checkpoint.folder / "files"
+        if checkpoint.is_planned and any(each.files is not None for each in self._sources):
+            check_listed(folder)
         return self._pipeline(
             name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again, manifest.queries
         )

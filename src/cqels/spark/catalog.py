@@ -24,7 +24,7 @@ from cqels.io.faults import UnreadableFile
 from cqels.io.files import files_of, is_compressed, reading
 from cqels.io.lifting import delimiter_of, read_template
 from cqels.io.read import Begun, check_file, check_files, format_of, in_time
-from cqels.model.errors import CqelsError, DataError, Source
+from cqels.model.errors import CqelsError, Damaged, DataError, Source
 from cqels.model.time import EARLIEST
 
 BYTE_BITS = 40
@@ -34,6 +34,7 @@ MOST_APPENDED = 16 << 20
 LONGEST_RECORD = 1 << 20
 """Bytes of a CSV record in quotes that is waited for; one that is longer ends with its line, and is rejected."""
 _NAME = "files.jsonl"
+_ANEW = "restore it from a copy, or begin with a new checkpoint"
 _VERSION = 2
 _MARKED = 1024
 """Bytes at the beginning of a file, and before where reading stopped, that it is known by."""
@@ -338,7 +339,7 @@ class Catalog:
     def _damage(self, how: str) -> CqelsError:
         return CqelsError(
             f"the list of files of the checkpoint, {self._path}, is damaged: {how}",
-            hint="restore it from a copy, or begin with a new checkpoint",
+            hint=_ANEW,
         )
 
     def _other(self) -> CqelsError:
@@ -350,6 +351,12 @@ class Catalog:
     def _head(self, version: int = _VERSION) -> str:
         streams = [[number, each.iri, each.path] for number, each in self._streams.items()]
         return json.dumps({"version": version, "streams": streams})
+
+
+def check_listed(folder: Path) -> None:
+    """Refuse a checkpoint whose list is gone: another one would not mean the same places."""
+    if not (folder / _NAME).exists():
+        raise Damaged(f"{folder / _NAME} is gone, which lists the files that were read", hint=_ANEW)
 
 
 def _line(entry: str, checksum: str) -> str:

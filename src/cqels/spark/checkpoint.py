@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -30,6 +30,7 @@ from cqels.model.time import format_duration
 from cqels.plan.algebra import Values
 from cqels.spark.growing import write_durably
 from cqels.spark.instance import Carried, Dataset
+from cqels.spark.rests import Lasts
 from cqels.store.answers import Answers, read_answers, write_answers
 
 VERSION = 3
@@ -37,6 +38,8 @@ VERSION = 3
 _OLDEST = 3
 _ANEW = "begin with a new checkpoint"
 _LOCK = "lock"
+_PART = 512
+"""Bytes that have a checksum of Hadoop's."""
 _SUM = re.compile(rb"# crc32 ([0-9a-f]{8})\n\Z")
 _LOG = logging.getLogger("cqels")
 
@@ -74,6 +77,8 @@ class Manifest:
     """The queries that took more than their budgets, and the reasons."""
     outputs: list[str] = field(default_factory=list)
     """Files and folders that results were written to."""
+    services: bool = False
+    """There are answers of endpoints."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
@@ -96,6 +101,8 @@ class Checkpoint:
         self._file = folder / "cqels.json"
         self._data = folder / "data.nq"
         self._rests = folder / "rests"
+        self.lasts = Lasts(folder / "rests.json")
+        """Which files of rests are the last ones."""
         self._services = folder / "services"
         self._lock: int | None = None
 
@@ -111,18 +118,25 @@ class Checkpoint:
     @property
     def done(self) -> int:
         """The last micro-batch that is; -1 if none is."""
-        return max((int(path.name) for path in self._commits()), default=-1)
+        return max(self._numbered("commits"), default=-1)
 
     @property
     def is_begun(self) -> bool:
         """Some micro-batch is done."""
-        return any(self._commits())
+        return self.done >= 0
+
+    @property
+    def is_planned(self) -> bool:
+        """Spark has written down how far some micro-batch goes."""
+        return len(self._numbered("offsets")) > 0
 
     def read(self) -> Manifest | None:
         """What it belongs to; None if it is new."""
         try:
             text = self._file.read_bytes()
         except FileNotFoundError:
+            if Path(self.spark).exists():
+                raise Damaged(f"{self._file} is gone, which says what the checkpoint is of", hint=_ANEW) from None
             return None
         if b'"checksum"' not in text and b'"version": 2' in text:
             raise CqelsError(
@@ -196,10 +210,11 @@ class Checkpoint:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def put_aside(self, manifest: Manifest) -> Path:
-        """Be new: what there was goes to a folder in it."""
+        """Be new: what there was goes to a folder in it, last what says what it is of."""
         aside = self.folder / f"before-{manifest.id}"
-        aside.mkdir()
-        for path in [path for path in self.folder.iterdir() if path.name != _LOCK and "before-" not in path.name]:
+        aside.mkdir(exist_ok=True)  # a process may have been ended in the middle of this
+        there = [path for path in self.folder.iterdir() if path.name != _LOCK and "before-" not in path.name]
+        for path in sorted(there, key=lambda path: path == self._file):
             path.rename(aside / path.name)
         return aside
 
@@ -210,15 +225,20 @@ class Checkpoint:
         checksum right after it: a process that is killed in between leaves two that do not fit, and Spark could not go
         on, ever.  So it is with files of state, whose values have checksums of their own.
         """
-        done = self.done
-        for path in Path(self.spark).glob("**/.*"):
+        done, spark = self.done, Path(self.spark)
+        if max(self._numbered("offsets"), default=-1) < done:  # Spark would go back to an earlier one
+            raise Damaged(f"{spark / 'offsets' / str(done)} is gone, which says how far a micro-batch goes", hint=_ANEW)
+        for path in spark.glob("**/.*"):
             if ".tmp" in path.suffixes:
                 path.unlink(missing_ok=True)
             elif path.suffix == ".crc":
-                _tidy(path, path.with_name(path.name[1:].removesuffix(".crc")), done)
+                _tidy(path, spark, path.with_name(path.name[1:].removesuffix(".crc")), done)
+        for path in spark.glob("state/*/_metadata/v2/[0-9]*"):
+            _have_moved(path, path.parents[2] / "_stateSchema")
 
-    def _commits(self) -> Iterator[Path]:
-        return (path for path in (self.folder / "spark" / "commits").glob("*") if path.name.isdigit())
+    def _numbered(self, log: str) -> list[int]:
+        """The micro-batches that a log of Spark has."""
+        return [int(path.name) for path in (self.folder / "spark" / log).glob("*") if path.name.isdigit()]
 
     def dataset(self, dataset: Dataset) -> Dataset:
         """The same data as it was when the checkpoint was new: its blank nodes, which state refers to, have names."""
@@ -237,14 +257,20 @@ class Checkpoint:
             raise Damaged(f"{self._data} is damaged: it has other bytes than were written", hint=_ANEW)
         return replace(dataset, quads=Carried(text[: found.start()]))
 
-    def answers(self) -> dict[str, Values]:
+    def answers(self, before: Manifest | None) -> dict[str, Values]:
         """What endpoints answered when they were asked: an engine that is made again must know the same."""
-        return read_answers(self._services.read_bytes()) if self._services.exists() else {}
+        if self._services.exists():
+            return read_answers(self._services.read_bytes())
+        if before is not None and before.services:
+            raise Damaged(f"{self._services} is gone, which has the answers of endpoints", hint=_ANEW)
+        return {}
 
-    def keep_answers(self, answers: Answers) -> None:
+    def keep_answers(self, answers: Answers, manifest: Manifest) -> None:
+        """Have them before a manifest is written that says so."""
         if answers:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_durably(self._services, write_answers(answers))
+            manifest.services = True
 
     def check(self, before: Manifest, now: Manifest) -> None:
         """Refuse to go on with other streams or queries than before, saying what has changed."""
@@ -257,21 +283,54 @@ class Checkpoint:
             )
 
 
-def _tidy(checksum: Path, file: Path, done: int) -> None:
+def _tidy(checksum: Path, spark: Path, file: Path, done: int) -> None:
     """Remove a file of Spark if it does not fit its checksum and is of no use, or a checksum of none."""
     if not file.exists():
         checksum.unlink(missing_ok=True)
     elif not fits(file, checksum):
-        if "state" not in file.parts:
-            raise Damaged(f"{file} is damaged: it has other bytes than were written", hint=_ANEW)
-        version = re.match(r"\d+", file.name)
-        if version is not None and int(version[0]) > done + 1:
-            file.unlink()
+        match file.relative_to(spark).parts:
+            case ["state", _, "_metadata", "v2", name] if name.isdigit() and int(name) > done:
+                file.unlink()
+            case ["state", _, store, *folders, name] if store.isdigit():
+                version = re.match(r"\d+", name)
+                if not folders and version is not None and int(version[0]) > done + 1:
+                    file.unlink()
+            case _:
+                raise Damaged(f"{file} is damaged: it has other bytes than were written", hint=_ANEW)
         checksum.unlink(missing_ok=True)  # of what was replaced; the values in it have checksums of their own
 
 
+def _have_moved(metadata: Path, schemas: Path) -> None:
+    """Let what Spark notes of state name the files of its schema here: it has the folder in which they were written."""
+    version, _, text = metadata.read_text().partition("\n")
+    try:
+        content = json.loads(text)
+        stores = {store["storeName"]: store for store in content["stateStoreInfo"]}
+        known = {
+            name: [Path(each.removeprefix("file:")) for each in store["stateSchemaFilePaths"]]
+            for name, store in stores.items()
+        }
+    except (ValueError, TypeError, KeyError):
+        raise Damaged(f"{metadata} is damaged: it is not the JSON that was written", hint=_ANEW) from None
+    if all(path.parent.resolve() == (schemas / name).resolve() for name in known for path in known[name]):
+        return
+    for name, paths in known.items():
+        stores[name]["stateSchemaFilePaths"] = [f"file:{(schemas / name / path.name).absolute()}" for path in paths]
+    written = f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode()
+    checksum = metadata.with_name(f".{metadata.name}.crc")
+    checksum.unlink(missing_ok=True)  # if this is ended now, there is none that does not fit
+    write_durably(metadata, written)
+    write_durably(checksum, checksums(written))
+
+
+def checksums(content: bytes) -> bytes:
+    """What Hadoop writes beside a file: `crc`, 0, the bytes of a part, and CRC-32 of each part."""
+    parts = (content[at : at + _PART] for at in range(0, len(content), _PART))
+    return b"crc\0" + _PART.to_bytes(4, "big") + b"".join(crc32(part).to_bytes(4, "big") for part in parts)
+
+
 def fits(file: Path, checksum: Path) -> bool:
-    """Whether a file is what Hadoop's checksum beside it is of: `crc`, 0, the bytes of a part, and CRC-32 of each."""
+    """Whether a file is what Hadoop's checksums beside it are of."""
     told = checksum.read_bytes()
     size = int.from_bytes(told[4:8], "big")
     if told[:4] != b"crc\0" or size == 0:

@@ -26,6 +26,11 @@ _KNOWN = (
         f"give it more, or let it have smaller micro-batches, {_AGAIN}",
     ),
     (
+        r"CANNOT_LOAD_STATE_STORE",
+        "the state of the engines in the checkpoint is damaged: Spark cannot load it",
+        "restore it from a copy, or begin with a new checkpoint",
+    ),
+    (
         r"Python worker exited unexpectedly|Python worker failed to connect back",
         "Spark's Python workers ended unexpectedly, again and again",
         f"were they killed, or out of memory? Undo that, {_AGAIN}",

@@ -26,6 +26,7 @@ from cqels.engine.merge import Files, Merge
 from cqels.engine.snapshot import Aside
 from cqels.engine.standing import StandingQuery
 from cqels.io import Rejected, StreamSettings
+from cqels.model.errors import OtherLayouts
 from cqels.model.sealed import seal, unseal
 from cqels.plan.algebra import Query
 from cqels.plan.written import fingerprint, read, write
@@ -40,6 +41,7 @@ MOST_RESULTS = 1 << 17
 VERSION = 1
 """Of what is written here."""
 _SAVED, _ORIGIN = "SV", "OR"
+_STATE = "the state of an engine in the checkpoint"
 _ANEW = "begin with a new checkpoint"
 
 
@@ -498,9 +500,13 @@ class Instance:
 
     def restore(self, saved: bytes) -> None:
         """Be what was saved."""
-        size, packed = unseal(_SAVED, saved, "the state of an engine in the checkpoint", hint=_ANEW)
+        size, packed = unseal(_SAVED, saved, _STATE, hint=_ANEW)
         data = pyarrow.decompress(packed, int.from_bytes(size, "little"), codec="zstd", asbytes=True)
-        self._engine.restore(data)
+        try:
+            self._engine.restore(data)
+        except OtherLayouts as error:
+            hint = f"go on with cqels {error.release}, or {_ANEW}, which reads files from their beginning"
+            raise OtherLayouts(_STATE, error.release, error.why, hint=hint) from None
         self._take_up()
 
     def repeat(self, log: Iterable[tuple[int, Arrival]]) -> None:

@@ -2,16 +2,17 @@
 
 What a rest knows is a function of the solutions that there are (`cqels.engine.rest`), so that is what is kept in the
 checkpoint, in a folder for each query: for a micro-batch the changes that it brought, and now and then all solutions
-behind it instead.  A micro-batch that comes again is worked off from what there was before it.
+behind it instead.  A micro-batch that comes again is worked off from what there was before it.  Each file names the one
+before it, and a file beside the folders names the last one of each: so none is gone unnoticed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow
 import pyarrow.compute
@@ -19,7 +20,7 @@ import pyarrow.ipc
 
 from cqels.engine.rest import Rest
 from cqels.model.errors import Damaged
-from cqels.model.sealed import seal, unseal
+from cqels.model.sealed import seal, seal_json, unseal, unseal_json
 from cqels.plan.algebra import Query
 from cqels.plan.spread import NEWEST_NAME
 from cqels.spark.growing import write_durably
@@ -31,6 +32,10 @@ _REST = "RE"
 _ANEW = "begin with a new checkpoint"
 _OF_CHANGES = ("tick", "time", "weight")
 _NEWEST = f"?{NEWEST_NAME}"
+
+Last: TypeAlias = tuple[int, int]
+"""The micro-batches of the last two files of a rest, -1 if there are none; that of the last may come again."""
+NO_FILE: Last = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +49,26 @@ class Told:
 class Resting:
     """The rest of one query from micro-batch to micro-batch."""
 
-    def __init__(self, whole: Query, rest: Query, folder: Path, *, least: int = LEAST_ROWS) -> None:
-        """Of a query, kept in a folder; it keeps `least` changes before it writes all solutions instead."""
+    def __init__(
+        self, whole: Query, rest: Query, folder: Path, *, last: Last = NO_FILE, least: int = LEAST_ROWS
+    ) -> None:
+        """Of a query, kept in a folder whose last files are known.
+
+        It keeps `least` changes before it writes all solutions instead.
+        """
         self._least = least
         self._whole, self._query, self.folder = whole, rest, folder
         self._rest: Rest | None = None
         self._last = -1
         """The last micro-batch that was worked off."""
         self._sent = self._told = self._rows = self._kept = 0
-        self._file = -1
-        """The micro-batch of the last file."""
+        self._before, self._file = last
+        """The micro-batches of the last two files."""
+
+    @property
+    def last(self) -> Last:
+        """Its last files, for whoever goes on."""
+        return self._before, self._file
 
     def work_off(self, batch: int, told: Iterable[Told]) -> Sent | None:
         """What is sent for what the parts tell in a micro-batch; None if they tell nothing."""
@@ -87,12 +102,16 @@ class Resting:
         self.close()
         self._rest = Rest(self._query)
         self._sent = self._told = self._rows = self._kept = 0
-        self._file = -1
+        last = self._file if self._file < batch else self._before
         for path in self.folder.glob("*.tmp"):
             path.unlink()
         for number, path in self._files():
             if number >= batch:  # which never was done
                 path.unlink()
+        there = [*NO_FILE, *sorted({number for number, _ in self._files()})]
+        if there[-1] != last:
+            raise self._damaged(f"its last file is of micro-batch {there[-1]}, and was of {last}")
+        self._before, self._file = there[-2:]
         for is_all, table in self._tables():
             self._rest.apply(table)
             if is_all:
@@ -131,7 +150,7 @@ class Resting:
             known = json.loads(bytes(head))
             if known["batch"] != int(path.stem) or (path.suffix != _ALL and known["behind"] != behind):
                 raise self._damaged(f"the file behind that of micro-batch {behind} is gone")
-            behind = self._file = known["batch"]
+            behind = known["batch"]
             self._sent, self._told = known["sent"], known["told"]
             yield path.suffix == _ALL, pyarrow.ipc.open_stream(content).read_all()
 
@@ -143,10 +162,40 @@ class Resting:
         batch = int(name.removesuffix(_ALL))
         head = {"version": 1, "batch": batch, "behind": self._file, "sent": self._sent, "told": self._told}
         write_durably(self.folder / name, seal(_REST, [json.dumps(head).encode(), bytes(sink.getvalue())]))
-        self._file = batch
+        if batch != self._file:  # all solutions are in a second one of the same
+            self._before, self._file = self._file, batch
 
     def _damaged(self, how: str) -> Damaged:
         return Damaged(f"what {self.folder} keeps of query {self._whole.name} is damaged: {how}", hint=_ANEW)
+
+
+class Lasts:
+    """The file that says which files of the rests are the last ones, by the names of their folders."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, Last] | None = None
+
+    def begin(self) -> None:
+        """Be that of a new checkpoint, which has no rests."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.write({})
+
+    def read(self) -> dict[str, Last]:
+        """What was written last."""
+        if self._known is None:
+            try:
+                found = unseal_json(self._path.read_bytes(), str(self._path), hint=_ANEW)
+            except FileNotFoundError:
+                raise Damaged(f"{self._path} is gone, which tells the last files of rests", hint=_ANEW) from None
+            self._known = {name: (before, last) for name, (before, last) in found["last"].items()}
+        return self._known
+
+    def write(self, last: Mapping[str, Last]) -> None:
+        """Keep it, unless it is known."""
+        if self._known != last:
+            write_durably(self._path, seal_json({"version": 1, "last": dict(last)}).encode())
+            self._known = dict(last)
 
 
 def _changes(payload: bytes, began: int) -> Any:

@@ -26,7 +26,7 @@ from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.faults import FAULTS, failure, of_sink, one_sentence
 from cqels.spark.instance import Dataset
 from cqels.spark.placement import Load
-from cqels.spark.rests import Resting, Told
+from cqels.spark.rests import NO_FILE, Resting, Told
 from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
 from cqels.spark.sent import Sent
 from cqels.spark.sinks import Lasting
@@ -71,6 +71,7 @@ class Run:
         self._app = app
         self._queries, self._parts = {query.name or "": query for query in app.queries}, app.parts
         self._rests: dict[str, Resting] = {}
+        self._lasts = checkpoint.lasts
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
         self._unseen = RejectLog()
@@ -149,7 +150,8 @@ class Run:
             folder = self._checkpoint.rest(parts[name], self._manifest.again.get(parts[name], 0))
             known = before.get(name)
             if known is None or known.folder != folder:
-                known = Resting(self._queries[name], rest, folder)
+                last = self._lasts.read().get(folder.name, NO_FILE)
+                known = Resting(self._queries[name], rest, folder, last=last)
             self._rests[name] = known
         for each in before.values():
             if each not in self._rests.values():
@@ -217,7 +219,7 @@ class Run:
         )
         for sink in self._sinks:
             sink.open(added, run=manifest.id)
-        self._checkpoint.keep_answers(self._app.answers)
+        self._checkpoint.keep_answers(self._app.answers, manifest)
         self._checkpoint.write(manifest)
         self._queries |= {query.name or "": query for query in added}
         self._parts |= self._app.parts
@@ -393,6 +395,8 @@ class Run:
             merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told])
             if merged is not None:
                 sent[name] = merged
+        if self._rests:
+            self._lasts.write({each.folder.name: each.last for each in self._rests.values()})
         for name, mine in found.items():
             read = Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
             sent[name] = read if mine[0].query == name else read.merged(before[name])
