@@ -89,7 +89,7 @@ class Engine:
         if allow_service is not None or allow_load is not None:
             services.permissions = Permissions.of(allow_service, allow_load)
         if service_refresh is not None:
-            services.refresh = _interval(service_refresh)
+            services.refresh = interval(service_refresh)
         self._services = services.watch()
         self._asked: dict[str, list[Service]] = {}
         """What queries ask of endpoints, by their names."""
@@ -647,7 +647,8 @@ def _emptied(path: Path) -> Path:
     return path
 
 
-def _interval(value: Duration) -> int:
+def interval(value: Duration) -> int:
+    """How often endpoints are asked again, in nanoseconds."""
     length = _duration(value)
     if length <= 0:
         raise CqelsError("the interval of service_refresh is not longer than 0", hint="service_refresh='5m'")

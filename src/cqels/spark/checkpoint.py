@@ -74,6 +74,8 @@ class Manifest:
     """The queries that took more than their budgets, and the reasons."""
     outputs: list[str] = field(default_factory=list)
     """Files and folders that results were written to."""
+    updates: bool = False
+    """Spark has a source of updates (`cqels.spark.updates`) beside those of the streams."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
@@ -97,6 +99,7 @@ class Checkpoint:
         self._data = folder / "data.nq"
         self._rests = folder / "rests"
         self._services = folder / "services"
+        self.updates = folder / "updates"
         self._lock: int | None = None
 
     @property
@@ -238,7 +241,7 @@ class Checkpoint:
         return replace(dataset, quads=Carried(text[: found.start()]))
 
     def answers(self) -> dict[str, Values]:
-        """What endpoints answered when they were asked: an engine that is made again must know the same."""
+        """What endpoints answered when they were first asked: an engine that is made again must know the same."""
         return read_answers(self._services.read_bytes()) if self._services.exists() else {}
 
     def keep_answers(self, answers: Answers) -> None:
