@@ -38,6 +38,8 @@ from cqels.spark.sent import Sent
 from cqels.spark.sinks import Memory
 from cqels.spark.updates import Updates, opened
 from cqels.store.answers import key_of, write_answers
+from cqels.store.dataset import Store
+from cqels.store.permissions import Permissions
 
 from ..golden.make import portions
 from ..unit.test_permissions import ROOMS, Server, answer, query, server
@@ -412,6 +414,15 @@ def test_an_answer_with_the_same_solutions_is_no_tick() -> None:
     assert sent(instance) == []
     instance.advance([told(key, "attic")])
     assert sent(instance) == ["+attic"]
+
+
+def test_a_store_without_data_has_its_permissions(tmp_path: Path, server: Server) -> None:
+    """As the command line makes one."""
+    spark: Any = None
+    app = App(spark, store=Store(permissions=Permissions.of("127.0.0.1")))
+    app.files(f"<{OBS}>={tmp_path}/obs.nt")
+    app.add(query(server.url()))
+    assert len(server.headers) == 1
 
 
 def test_updates_are_numbered_files(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ class App:
         self._start = parse_time(start)
         self._until = None if until is None else parse_time(until)
         self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
-        self._store = store or Store()
+        self._store = Store() if store is None else store  # an empty one is false
         if allow_service is not None or allow_load is not None:
             self._store.services.permissions = Permissions.of(allow_service, allow_load)
         if service_refresh is not None:

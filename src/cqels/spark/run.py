@@ -327,8 +327,9 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        with self._telling:  # what is being told is written
-            self._app.ask_no_more()
+        if self._updates is not None:
+            with self._telling:  # what is being told is written
+                self._app.ask_no_more()
         try:
             self._halt()
         finally:
