@@ -265,8 +265,6 @@ def test_the_command_line_has_the_same_words(server: Server, tmp_path: Path) -> 
     for wrong, reason in (("0s", "not longer than 0"), ("often", "--service-refresh")):
         error = CliRunner().invoke(app, [*embedded, "--service-refresh", wrong]).exception
         assert reason in str(error)
-    error = CliRunner().invoke(app, [*command, "--service-refresh", "1m"]).exception
-    assert "on Spark an endpoint is asked once" in str(error)
 
 
 def test_a_cache_that_a_program_makes_may_ask_this_machine(server: Server) -> None:

@@ -166,7 +166,7 @@ def run(
         typer.Option(
             metavar="TIME",
             rich_help_panel=_INPUT,
-            help="How often a SERVICE is asked again, as 5m, which is the default. On Spark it is asked once.",
+            help="How often a SERVICE is asked again, as 5m, which is the default.",
         ),
     ] = None,
     strict: Annotated[

@@ -87,10 +87,6 @@ class Run:
             if self.analyze:
                 hint = "add --engine embedded; on Spark --metrics FILE has the counts of each micro-batch"
                 raise CqelsError("--analyze shows the plan of an engine in this process", hint=hint)
-            if self.service_refresh is not None:
-                raise CqelsError(
-                    "--service-refresh: on Spark an endpoint is asked once, at the start", hint="add --engine embedded"
-                )
             if self.streams:  # without one there is nothing to spread: one tick, here
                 from cqels.cli.on_spark import execute
 

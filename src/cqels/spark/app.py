@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.arguments import Duration, checked_iri, duration, path_of
+from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
 from cqels.engine.budgets import Budget
 from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
@@ -39,8 +39,9 @@ from cqels.spark.instance import Carried, Dataset, Program
 from cqels.spark.lift import Lift, Lifting
 from cqels.spark.placement import BUFFERS, Load, checked, keys, placed
 from cqels.spark.rows import SENT_COLUMNS
+from cqels.spark.updates import Updates
 from cqels.spark.wanted import ANYTHING, Wanted, wanted
-from cqels.store.answers import AskedOnce, without_secrets, write_answers
+from cqels.store.answers import Asked, without_secrets, write_answers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
 
@@ -107,6 +108,7 @@ class App:
         changing: bool = False,
         allow_service: str | Iterable[str] | None = None,
         allow_load: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+        service_refresh: Duration | None = None,
     ) -> None:
         """`spark` is a session, or makes one when it is needed.
 
@@ -122,9 +124,10 @@ class App:
         Files are read once; with `follow` new ones and appended lines are waited for, and with `speed` their elements
         come at their own pace, so many times faster.  With `strict` the first malformed or late element ends the run.
 
-        What SERVICE and LOAD may reach is said by `allow_service` and `allow_load`, as for an `Engine`.  An endpoint is
-        asked once, by the driver, when a query is added, and the checkpoint keeps the answer: so results do not depend
-        on when an engine is made again.
+        What SERVICE and LOAD may reach is said by `allow_service` and `allow_load`, as for an `Engine`.  The driver
+        asks an endpoint when a query is added, and again every `service_refresh` (5m if not said) while it runs; an
+        answer that differs goes to the engines behind a micro-batch.  The checkpoint keeps the answers, and what the
+        engines knew when: so results do not depend on when an engine is made again.
         """
         self._session = spark
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
@@ -132,18 +135,22 @@ class App:
         self._start = parse_time(start)
         self._until = None if until is None else parse_time(until)
         self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
-        self._store = store or Store()
+        self._store = Store() if store is None else store  # an empty one is false
         if allow_service is not None or allow_load is not None:
             self._store.services.permissions = Permissions.of(allow_service, allow_load)
-        self._services = AskedOnce()
+        if service_refresh is not None:
+            self._store.services.refresh = interval(service_refresh)
+        self._services = Asked()
         self._known: dict[str, Values] = {}
-        """What the checkpoint knows of endpoints."""
+        """What endpoints answered first, as the checkpoint knows it."""
         self._placement, self._changing = checked(placement), changing
         self._streams: dict[str, StreamSettings] = {}
         self._sources: list[_Source] = []
         self._firsts: dict[int, tuple[int, ...]] = {}
         """Of the sources that end and have several files, when these are listed: the times of their first elements."""
         self._queries: dict[str, Query] = {}
+        self._asking: dict[str, Query] = {}
+        """The queries with the passwords of their endpoints."""
         self._budgets: dict[str, Budget] = {}
         self._spread: dict[str, _Spread] = {}
 
@@ -241,7 +248,7 @@ class App:
             if source is not None:
                 error.locate(source)
             raise
-        self._queries[named.name] = safe
+        self._queries[named.name], self._asking[named.name] = safe, named
         if by is not None:
             self._spread[named.name] = by
         if budget is not None:
@@ -272,15 +279,39 @@ class App:
             raise CqelsError(f"there is no query {name}", hint=f"the queries are {known}")
         self._checking.drop(name)
         parts = [part for part, whole in self.parts.items() if whole == name]
-        del self._queries[name]
+        del self._queries[name], self._asking[name]
         self._budgets.pop(name, None)
         self._spread.pop(name, None)
         return parts
 
     @property
     def answers(self) -> dict[str, Values]:
-        """What endpoints are worth: what they answered when the checkpoint was new, or else when they were asked."""
+        """What engines begin with: what endpoints answered when the checkpoint was new, or else when last asked."""
         return self._services.answers | self._known
+
+    def keep_answers(self, checkpoint: Checkpoint, manifest: Manifest) -> None:
+        """Have engines begin with the same answers whenever they are made."""
+        self._known = self.answers
+        checkpoint.keep_answers(self._known, manifest)
+
+    @property
+    def services(self) -> list[dict[str, str]]:
+        """What queries ask of endpoints: how often, when they last were asked, with how many rows, and failures."""
+        return [
+            {"endpoint": redacted_url(each.endpoint.value), **dict(self._services.notes(each))}
+            for each in self._services.followed
+        ]
+
+    def ask_again(self, renewed: Callable[[], None]) -> None:
+        """Ask endpoints from time to time, in the background; call a function after each time."""
+        self._services.ask_again(self._store.services.refresh, renewed)
+
+    def ask_no_more(self) -> None:
+        self._services.ask_no_more()
+
+    def fresh_answers(self) -> dict[str, Values]:
+        """What the endpoints of the queries are worth now, as far as they answer."""
+        return self._services.fresh()
 
     @property
     def running(self) -> dict[str, Query]:
@@ -322,6 +353,10 @@ class App:
         if options.get("spread"):
             raise CqelsError("a DataFrame is of one engine instance", hint="app.add(…, spread=True), and app.run(…)")
         named = self.add(query, **options)
+        for node in walk_plan(named.plan):
+            if isinstance(node, Service):
+                endpoint = redacted_url(node.endpoint.value)
+                _LOG.warning("query %s asks <%s> once, now: only app.run(…) asks again", named.name, endpoint)
         return frame_of(self.sent(named), named, types or {})
 
     def sent(self, query: Query) -> DataFrame:
@@ -386,7 +421,7 @@ class App:
         manifest = self._manifest(checkpoint, before, digest)
         dataset = checkpoint.dataset(dataset)
         self._known = checkpoint.answers(before)
-        checkpoint.keep_answers(self.answers, manifest)
+        self.keep_answers(checkpoint, manifest)
         if before is None:
             checkpoint.lasts.begin()
         checkpoint.write(manifest)
@@ -464,6 +499,7 @@ class App:
             texts=self._texts(),
             rests=self._rest_prints(),
             budgets=self._manifest_budgets(),
+            updates=before is None or before.updates,
         )
         if before is not None:
             self._recognize(before, now)
@@ -575,12 +611,13 @@ class App:
     @contextmanager
     def undoing(self) -> Iterator[None]:
         """Where something goes wrong, have the queries that there were."""
-        before = dict(self._queries), dict(self._budgets), dict(self._spread)
+        before = dict(self._queries), dict(self._asking), dict(self._budgets), dict(self._spread)
         try:
             yield
         except BaseException:
-            self._queries, self._budgets, self._spread = before
-            vars(self).pop("_checking", None)
+            self._queries, self._asking, self._budgets, self._spread = before
+            self._checking.close()
+            self._checking = self._made_checking()
             raise
 
     def _count(self) -> int:
@@ -614,8 +651,9 @@ class App:
         folder = checkpoint.folder / "files"
         if checkpoint.is_planned and any(each.files is not None for each in self._sources):
             check_listed(folder)
+        updates = Updates(checkpoint.updates) if manifest.updates else None
         return self._pipeline(
-            name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again, manifest.queries
+            name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again, manifest.queries, updates
         )
 
     def _pipeline(
@@ -628,6 +666,7 @@ class App:
         origins: Mapping[int, Carried] | None = None,
         again: Mapping[str, int] | None = None,
         prints: Mapping[str, str] | None = None,
+        updates: Updates | None = None,
     ) -> DataFrame:
         from pyspark.sql import functions
 
@@ -638,7 +677,10 @@ class App:
         for each, at in where.items():
             there[at].append(queries[each])
         wants = {iri: tuple(self._wanted(queries, iri) for queries in there) for iri in self._streams}
-        rows = reduce(lambda one, other: one.unionByName(other), self._rows(wants, folder))
+        arriving = self._rows(wants, folder)
+        if updates is not None:
+            arriving.append(updates.rows(self._spark, sorted({*where.values()})))
+        rows = reduce(lambda one, other: one.unionByName(other), arriving)
         programs = {
             key: self.program(name, queries, dataset, again or {}, (origins or {}).get(number), prints)
             for number, (key, queries) in enumerate(zip(groups, there, strict=True))
@@ -742,22 +784,18 @@ class App:
                     hint=f"the streams are {streams}" if known else "app.stream(iri, rows, lift=…), or app.files(…)",
                 )
         self._checking.register(query, declare=False, check_graphs=False)
-        for node in walk_plan(query.plan):
-            if isinstance(node, Service):
-                _LOG.warning(
-                    "query %s asks <%s> once, now: on Spark SERVICE is not asked again while the application runs",
-                    query.name,
-                    redacted_url(node.endpoint.value),
-                )
 
     @cached_property
     def _checking(self) -> Engine:
-        """An engine that refuses what engines cannot run."""
+        """An engine that refuses what engines cannot run, and has the endpoints of the others asked again."""
+        return self._made_checking()
+
+    def _made_checking(self) -> Engine:
         self._services.permissions = self._store.services.permissions
         engine = Engine(store=Store(services=self._services))
         for settings in self._streams.values():
             engine.declare(settings)
-        for query in self.queries:
+        for query in self._asking.values():
             engine.register(query, declare=False, check_graphs=False)
         return engine
 

@@ -79,6 +79,8 @@ class Manifest:
     """Files and folders that results were written to."""
     services: bool = False
     """There are answers of endpoints."""
+    updates: bool = False
+    """Spark has a source of updates (`cqels.spark.updates`) beside those of the streams."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
@@ -104,6 +106,7 @@ class Checkpoint:
         self.lasts = Lasts(folder / "rests.json")
         """Which files of rests are the last ones."""
         self._services = folder / "services"
+        self.updates = folder / "updates"
         self._lock: int | None = None
 
     @property
@@ -258,7 +261,7 @@ class Checkpoint:
         return replace(dataset, quads=Carried(text[: found.start()]))
 
     def answers(self, before: Manifest | None) -> dict[str, Values]:
-        """What endpoints answered when they were asked: an engine that is made again must know the same."""
+        """What endpoints answered when they were first asked: an engine that is made again must know the same."""
         if self._services.exists():
             return read_answers(self._services.read_bytes())
         if before is not None and before.services:

@@ -13,7 +13,7 @@ store.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from cqels.model.sealed import seal_json, unseal_json
 from cqels.spark.arenas import Arenas
 from cqels.spark.instance import Arrival, Instance, Origin, Program, Report, chained, registration
 from cqels.spark.rows import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
+from cqels.spark.updates import opened
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
@@ -112,7 +113,8 @@ class Evaluation(StatefulProcessor):
             told["out"] += sent.count
             yield _row(number, kind=RESULTS, **asdict(sent))
         head = self._keep(place, instance, arrivals, replace(head, program=program.digest))
-        yield _row(number, kind=REPORT, text=_reported(number, report, instance, head, len(rejected)))
+        updates = [row.position for row in received if row.kind == COMMAND and row.place]
+        yield _row(number, kind=REPORT, text=_reported(number, report, instance, head, len(rejected), updates))
 
     def close(self) -> None:
         pass
@@ -124,7 +126,8 @@ class Evaluation(StatefulProcessor):
         if program.origin is None:
             return Head()
         origin = Origin.read(program.origin.read())
-        self._commands.appendList([(command,) for command in origin.commands])
+        if origin.commands:  # Spark takes no empty list
+            self._commands.appendList([(command,) for command in origin.commands])
         self._put(origin.saved)
         prints, count = self._tell(origin.prints), len(origin.commands)
         commanded = chained(origin.commands)
@@ -301,10 +304,10 @@ def _arrival(row: Row) -> Arrival:
         case "end":
             return Arrival(row.stream)
         case _:
-            return Arrival(command=row.text)
+            return Arrival(command=opened(row.text) if row.place else row.text)
 
 
-def _reported(number: int, report: Report, living: _Living, head: Head, rejected: int) -> str:
+def _reported(number: int, report: Report, living: _Living, head: Head, rejected: int, updates: Sequence[int]) -> str:
     instance = living.instance
     return json.dumps(
         {
@@ -318,6 +321,7 @@ def _reported(number: int, report: Report, living: _Living, head: Head, rejected
             "snapshot_bytes": head.saved,
             "rebuilt": living.rebuilt,
             "ended": instance.finished,
+            "updates": updates,
         }
     )
 

@@ -32,7 +32,7 @@ from cqels.plan.algebra import Query
 from cqels.plan.written import fingerprint, read, write
 from cqels.spark.blocks import unpack
 from cqels.spark.rows import files_at
-from cqels.store.answers import Answers, KnownAnswers, read_answers
+from cqels.store.answers import Answers, KnownAnswers, answers_as_json, answers_of_json, read_answers
 from cqels.store.dataset import Store
 from cqels.store.script import execute
 
@@ -132,7 +132,7 @@ class Program:
     parts: frozenset[str] = frozenset()
     """The queries that are parts of one that is spread."""
     services: Carried | None = None
-    """What endpoints have answered, which engines do not ask themselves."""
+    """What endpoints answered first, which engines do not ask themselves; what they answer later comes by commands."""
 
     @staticmethod
     def of(
@@ -156,7 +156,7 @@ class Program:
 
     @property
     def answers(self) -> Answers:
-        """What endpoints have answered."""
+        """What endpoints answered first."""
         return {} if self.services is None else _answers(self.services)
 
     def read(self) -> dict[str, tuple[str, Query]]:
@@ -190,9 +190,9 @@ class Arrival(NamedTuple):
     Or a command, which has no stream: `{"register": name, "query": …}` (`plan.written`), with a fingerprint if it is
     the program's and the `memory` and `time` of its budget (`registration`); `{"drop": name}`; `{"heartbeat": time}`
     for all streams or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads, and which `graphs`
-    there are then; `{"finish": true}` if nothing is held back any more.  `{"stop": name, "reason": …, "ticks": …}` is
-    not commanded but noted: a query took more than its budget in this micro-batch; when that is repeated, it is stopped
-    after so many of its ticks.
+    there are then; `{"answers": …}`, what endpoints answer now (`store.answers`); `{"finish": true}` if nothing is held
+    back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query took more than its
+    budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
     """
 
     stream: int = -1
@@ -250,7 +250,7 @@ class Instance:
         self.program = program
         self._late: list[Rejected] = []
         store = program.dataset.store()
-        store.services = KnownAnswers(lambda: self.program.answers)
+        store.services = self._services = KnownAnswers(lambda: self.program.answers)
         self._stopped: list[StandingQuery] = []
         self._engine = Engine(
             store=store, start=program.start, memory=memory, reject=self._late.append, stopped=self._stopped.append
@@ -269,8 +269,8 @@ class Instance:
         """The same for instances that all the same has been commanded."""
         self._registrations: dict[str, str] = {}
         """The commands that registered the queries that run."""
-        self._changes = [each for each in commands if _change(json.loads(each)) is not None]
-        """Those that changed the dataset."""
+        self._changes = [each for each in commands if _is_of_quads(json.loads(each))]
+        """Those that changed the graphs of the dataset."""
         self.prints: dict[str, str] = {}
         """The queries that run: their names, and the fingerprints of those that are the program's."""
         for each in program.streams:
@@ -396,7 +396,9 @@ class Instance:
             self._engine.finish()
         elif change := _change(command):
             self._engine.update(change)
-            self._changes.append(text)
+            self._engine.refresh()
+            if _is_of_quads(command):
+                self._changes.append(text)
 
     def _register(self, text: str) -> None:
         command = json.loads(text)
@@ -443,7 +445,8 @@ class Instance:
         """The commands that lead to the queries and the dataset that there are now, instead of all that were given."""
         if len(self._changes) > 1 or (self._changes and "update" in json.loads(self._changes[0])):
             self._changes = [self._difference()]
-        commands = [*self._changes, *(self._registrations[query.name] for query in self._engine.queries)]
+        answered = [answers_command(self._services.since)] if self._services.since else []
+        commands = [*answered, *self._changes, *(self._registrations[query.name] for query in self._engine.queries)]
         self.commanded = chained(commands)
         return commands
 
@@ -566,7 +569,23 @@ def _change(command: dict[str, Any]) -> Callable[[Store], object] | None:
         return lambda store: execute(store, command["update"])
     if "add" in command or "remove" in command:
         return lambda store: _changed(store, command)
+    if "answers" in command:
+        return lambda store: _known_answers(store).change(answers_of_json(command["answers"]))
     return None
+
+
+def _is_of_quads(command: dict[str, Any]) -> bool:
+    return "answers" not in command and _change(command) is not None
+
+
+def _known_answers(store: Store) -> KnownAnswers:
+    assert isinstance(store.services, KnownAnswers)
+    return store.services
+
+
+def answers_command(answers: Answers) -> str:
+    """The command that tells what endpoints answer now."""
+    return json.dumps({"answers": answers_as_json(answers)})
 
 
 def _changed(store: Store, command: dict[str, Any]) -> None:

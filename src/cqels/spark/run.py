@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
@@ -24,12 +24,15 @@ from cqels.plan.algebra import Query
 from cqels.spark.arenas import FOLDER
 from cqels.spark.checkpoint import Checkpoint, Manifest
 from cqels.spark.faults import FAULTS, failure, of_sink, one_sentence
+from cqels.spark.growing import not_written
 from cqels.spark.instance import Dataset
 from cqels.spark.placement import Load
 from cqels.spark.rests import NO_FILE, Resting, Told
 from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
 from cqels.spark.sent import Sent
 from cqels.spark.sinks import Lasting
+from cqels.spark.updates import Updates
+from cqels.store.service import same_solutions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -78,7 +81,7 @@ class Run:
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
         self._ended: set[int] = set()
         self._all_ended, self._done = Event(), Event()
-        self._working, self._delivering, self._changing = Lock(), Lock(), Lock()
+        self._working, self._delivering, self._changing, self._telling = Lock(), Lock(), Lock(), Lock()
         self._delivered = -1
         if manifest.ended:
             self._all_ended.set()
@@ -88,6 +91,13 @@ class Run:
         self._begun: dict[int, int] = {}
         """Instances, and the first micro-batches that they told of."""
         self._loads: dict[int, Load] = {}
+        self._updates = Updates(checkpoint.updates) if manifest.updates else None
+        self._answers = {} if self._updates is None else self._updates.answers()
+        """What engines were told that endpoints answer, behind what they began with."""
+        self._on_way: dict[str, int] = {}
+        """Those of them that engines have not read yet, by the numbers of the updates."""
+        self._read: list[int] = []
+        """The updates of the last micro-batch."""
         self._dataset, self._trigger = Dataset(), ""
         self._query: StreamingQuery | None = None
         self.name = uuid4().hex
@@ -115,7 +125,9 @@ class Run:
             _LOG.warning("%s", reason)
         if not self._manifest.finished:
             self._checkpoint.tidy()
+            self._tell_answers()
             self._go()
+            self._ask_again()
 
     def _note_outputs(self) -> None:
         """Write down where results are, so that a later run knows if they are gone."""
@@ -157,6 +169,42 @@ class Run:
             if each not in self._rests.values():
                 each.close()
         self._checkpoint.forget_rests([each.folder for each in self._rests.values()])
+
+    # ------------------------------------------------------------ endpoints
+
+    @property
+    def services(self) -> list[dict[str, str]]:
+        """What queries ask of endpoints: how often, when they last were asked, with how many rows, and failures."""
+        return self._app.services
+
+    def _ask_again(self) -> None:
+        """Have endpoints asked from time to time, by threads of their own: no stream waits for them."""
+        if self._updates is not None:
+            self._app.ask_again(self._tell_answers)
+        elif self._app.services:
+            _LOG.warning("the checkpoint was made by a release that asked endpoints once: they are not asked again")
+
+    def _tell_answers(self) -> None:
+        """Let engines know the answers that have other solutions than what they were told.
+
+        If one is on its way, the next waits for the next time: engines that are slow do not get more and more.
+        """
+        with self._telling:
+            if self._updates is None or self._closed:
+                return
+            known = self._app.answers | self._answers
+            for key, table in self._app.fresh_answers().items():
+                if key in self._on_way or same_solutions(known[key], table):
+                    continue
+                try:
+                    self._on_way[key] = self._updates.answer(key, table)
+                except OSError as error:
+                    _LOG.warning(
+                        "%s; it is tried again when endpoints are asked again", not_written(self._updates.folder, error)
+                    )
+                    return
+                self._answers[key] = table
+                _LOG.info("an endpoint has other solutions, %s of them: they go to the engines", f"{len(table.rows):,}")
 
     # ------------------------------------------------------------ queries that come, go and move
 
@@ -202,6 +250,7 @@ class Run:
                     self._pause()
                     waits = True
                     self._change(added, dropped, dict(move or {}), before)
+                    self._tell_answers()
             finally:
                 if waits:
                     try:
@@ -219,7 +268,7 @@ class Run:
         )
         for sink in self._sinks:
             sink.open(added, run=manifest.id)
-        self._checkpoint.keep_answers(self._app.answers, manifest)
+        self._app.keep_answers(self._checkpoint, manifest)
         self._checkpoint.write(manifest)
         self._queries |= {query.name or "": query for query in added}
         self._parts |= self._app.parts
@@ -280,6 +329,9 @@ class Run:
             self._end()
 
     def _end(self) -> None:
+        if self._updates is not None:
+            with self._telling:  # what is being told is written
+                self._app.ask_no_more()
         try:
             self._halt()
         finally:
@@ -426,12 +478,21 @@ class Run:
             self._begun.setdefault(number, batch)
             if report["ended"]:
                 self._ended.add(number)
+        self._note_updates({number for report in reports.values() for number in report["updates"]})
         done = {each for each, first in self._begun.items() if first < batch}
         self._checkpoint.forget(self._manifest, done | self._manifest.closed)
         if self._ended >= {*self._manifest.placed.values()} and not self._all_ended.is_set():
             self._manifest.ended = True  # a later run has no micro-batch that says so, if this one is killed now
             self._checkpoint.write(self._manifest)
             self._all_ended.set()
+
+    def _note_updates(self, read: Collection[int]) -> None:
+        """What engines have read is not on its way; what they had read before this micro-batch is not repeated."""
+        with self._telling:
+            self._on_way = {key: number for key, number in self._on_way.items() if number not in read}
+        if self._updates is not None and self._read:
+            self._updates.forget(max(self._read))
+        self._read = sorted(read)
 
     @property
     def _numbers(self) -> dict[int, int]:

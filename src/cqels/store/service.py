@@ -81,6 +81,11 @@ def _term(term: object) -> Term | None:
     raise ValueError(f"{term} is not a term of RDF 1.1")
 
 
+def same_solutions(one: Values, other: Values) -> bool:
+    """Whether two answers have the same solutions, in any order."""
+    return one.variables == other.variables and Counter(one.rows) == Counter(other.rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What an endpoint is worth, and when it was last asked.
@@ -261,8 +266,7 @@ class ServiceCache:
             _LOG.warning("%s; its last answer is kept", failure.message)
             after = Answer(before.table, asked_at, failure.reason, before.failures + 1)
         else:
-            same = table.variables == before.table.variables and Counter(table.rows) == Counter(before.table.rows)
-            after = Answer(before.table if same else table, asked_at)
+            after = Answer(before.table if same_solutions(before.table, table) else table, asked_at)
         with self._wakes:
             self._arrived[service] = after
         return after.table is not before.table
