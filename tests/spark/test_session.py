@@ -71,6 +71,7 @@ def test_the_home_of_spark_has_no_zip_of_its_python(tmp_path: Path, monkeypatch:
 
 def test_settings_depend_on_where_it_runs() -> None:
     local = settings_for("local[2]", name="x", partitions=None, ui=False)
+    assert "-Xss" in local["spark.driver.extraJavaOptions"], "or a batch that is stopped may overflow Java's stack"
     assert local["spark.sql.shuffle.partitions"] == "2"
     assert "spark.sql.streaming.checkpointFileManagerClass" in local
     cluster = settings_for("spark://host:7077", name="x", partitions=None, ui=True)

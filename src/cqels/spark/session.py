@@ -23,6 +23,9 @@ INSTALL = "pip install 'cqels[spark]'"
 _PARTS = ("pyspark", "pandas", "pyarrow", "google.protobuf")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _OPTIONS = "spark.driver.extraJavaOptions"
+_STACK = "-Xss16m"
+"""Of a thread of Java: Spark looks for known words in the error of a batch that is stopped by a regular expression that
+takes stack for each character, and ended with a StackOverflowError."""
 _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
 
@@ -128,7 +131,7 @@ def settings_for(master: str, *, name: str, partitions: int | None, ui: bool) ->
     """All settings of a session."""
     local = master.startswith("local")
     chosen = {"spark.master": master, "spark.app.name": name, "spark.ui.enabled": str(ui).lower(), **SETTINGS}
-    chosen[_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    chosen[_OPTIONS] = f"{_STACK} -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if local:
         chosen |= LOCAL
     if partitions is not None or local:
