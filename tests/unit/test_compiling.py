@@ -60,6 +60,16 @@ def test_a_query_is_compiled_once(compilations: Compilations) -> None:
             assert len(compilations.made) == 1 + 1 + len(OTHERS) + 1
 
 
+def test_queries_can_be_compiled_before_the_first_element(compilations: Compilations) -> None:
+    with Engine() as engine:
+        queries = [engine.register(text) for text in ALIKE]
+        engine.prepare()
+        assert len(compilations.made) == 1
+        engine.push(STREAM, READING, time=0)
+        assert len(compilations.made) == 1
+        assert [len(query.take()) for query in queries] == [1, 1, 1]
+
+
 def test_what_cannot_be_compiled_is_stopped_and_others_go_on(compilations: Compilations) -> None:
     told: list[str] = []
     with Engine(stopped=lambda query: told.append(query.name)) as engine:

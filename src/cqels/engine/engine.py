@@ -387,6 +387,16 @@ class Engine:
                 self._follow()
             self.listening.pop(standing, None)
 
+    @while_open
+    def prepare(self) -> None:
+        """Compile the queries that are registered, and make their static tables: else the first element waits for that.
+
+        Queries that are registered afterwards share no windows and joins with these.
+        """
+        with Working():
+            self._core.settle()
+        self._tell_stopped()
+
     # ------------------------------------------------------------ input
 
     @while_open

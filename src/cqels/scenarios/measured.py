@@ -92,6 +92,7 @@ def embedded(
         for each in settings_of(declarations).values():
             engine.declare(each)
         standing = [engine.register(query, declare=False) for query in queries]
+        engine.prepare()
 
         def taken() -> None:
             nonlocal count, away
