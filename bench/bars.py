@@ -41,7 +41,7 @@ from tokenizer import lines_of, with_pyoxigraph_and_dict, with_tokenizer_in_bloc
 
 import cqels
 from cqels.engine.batch import Batch
-from cqels.kernels.buffers import AHEAD
+from cqels.kernels.containers.row_buffer import AHEAD
 from cqels.model.errors import CqelsError
 from cqels.scenarios.pages import between
 

@@ -12,8 +12,8 @@ from time import perf_counter
 
 from cqels.engine.intake import Intake
 from cqels.engine.terms import Terms
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark.blocks import pack, unpack
 
 XSD = "http://www.w3.org/2001/XMLSchema#"

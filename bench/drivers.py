@@ -9,22 +9,14 @@ from mmap import PAGESIZE
 import numpy as np
 from measure import REPEATS, Words, timed_in_turn
 
-from cqels.kernels.ahead import FAR
-from cqels.kernels.buffers import TOGETHER, add_index, change, evict, make_ring
-from cqels.kernels.coming import (
-    KEYS_AHEAD,
-    LOOKED,
-    OUTLOOK_WORDS,
-    ROWS_AHEAD,
-    bring,
-    expect_keys,
-    expect_matches,
-    go_on,
-    make_paths,
-)
-from cqels.kernels.index import NEWEST
-from cqels.kernels.jit import kernel
-from cqels.kernels.join import (
+from cqels.kernels.compiler.kernel import kernel
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, DONE, NEVER, WIDTH, add_row, clear, make_queue
+from cqels.kernels.containers.delta_queue import COUNT as QUEUED
+from cqels.kernels.containers.key_index import NEWEST
+from cqels.kernels.containers.row_buffer import TOGETHER, add_index, change, evict, make_ring
+from cqels.kernels.containers.row_storage import DATA, FIRST, NEXT, ROOM, ROWS, STRIDE, probe, row_of
+from cqels.kernels.memory.arena import Arena, call, load, store
+from cqels.kernels.operators.join import (
     BUFFER,
     INPUT,
     INPUTS,
@@ -37,10 +29,18 @@ from cqels.kernels.join import (
     set_order,
     step_join,
 )
-from cqels.kernels.kept import DATA, FIRST, NEXT, ROOM, ROWS, STRIDE, probe, row_of
-from cqels.kernels.memory import Arena, call, load, store
-from cqels.kernels.rows import ALWAYS, COLUMNS, DONE, NEVER, WIDTH, add_row, clear, make_queue
-from cqels.kernels.rows import COUNT as QUEUED
+from cqels.kernels.prefetch.join_prefetch import (
+    KEYS_AHEAD,
+    LOOKED,
+    OUTLOOK_WORDS,
+    ROWS_AHEAD,
+    bring,
+    expect_keys,
+    expect_matches,
+    go_on,
+    make_paths,
+)
+from cqels.kernels.prefetch.window_prefetch import FAR
 
 EVENT_WORDS = 8
 """Words of an event: its input, a row of at most seven words."""

@@ -19,10 +19,10 @@ from rich.console import Console
 
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import compile_expression
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COLUMNS, COUNT, DATA, add_row, clear, make_queue
-from cqels.kernels.select import FILTERS, add_step, make_select, select_step
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.containers.delta_queue import COLUMNS, COUNT, DATA, add_row, clear, make_queue
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.filter_extend import FILTERS, add_step, make_select, select_step
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import TYPE_BITS

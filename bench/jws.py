@@ -35,14 +35,14 @@ from rivals import (
     reference_cost,
 )
 
-from cqels.kernels.buffers import AHEAD
-from cqels.kernels.distinct import distinct_step, make_distinct
-from cqels.kernels.folds import Fold, make_grouping, run_group
-from cqels.kernels.group import group_step
-from cqels.kernels.index import OPEN
-from cqels.kernels.lore import make_terms
-from cqels.kernels.rows import make_queue
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.containers.delta_queue import make_queue
+from cqels.kernels.containers.key_index import OPEN
+from cqels.kernels.containers.row_buffer import AHEAD
+from cqels.kernels.operators.aggregate import group_step
+from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_group
+from cqels.kernels.operators.distinct import distinct_step, make_distinct
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.sort_key_fallback import make_terms
 
 Measured = Iterator[tuple[str, Point]]
 """The name of a figure, and a point of it."""

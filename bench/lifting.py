@@ -26,8 +26,8 @@ from cqels.engine.terms import Terms
 from cqels.io import Rejected, declare
 from cqels.io.lifting import Template, read_template
 from cqels.io.read import read_file
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 
 STREAM = "http://example.org/trips"
 COLUMNS = (

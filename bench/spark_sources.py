@@ -21,8 +21,8 @@ from cqels.engine.intake import Intake
 from cqels.engine.reading import file_batches
 from cqels.engine.terms import Terms
 from cqels.io import Rejected, StreamDeclaration, declare
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary, tokenize
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize
 from cqels.spark import start, stop
 from cqels.spark.files import file_rows
 from cqels.spark.packing import Packer

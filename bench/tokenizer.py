@@ -17,8 +17,8 @@ from pyoxigraph import RdfFormat, parse
 from rich.console import Console
 from rich.table import Table
 
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary, tokenize
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 ONTOLOGY = "http://example.org/ont/"

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cqels.engine.core import Core
-from cqels.kernels import machine
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COUNT, DONE, clear
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import COUNT, DONE, clear
+from cqels.kernels.memory.arena import Arena
 from cqels.model.dictionary import encode
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store
@@ -47,13 +47,13 @@ class Case:
             self.core.add_stream(f"{EX}s{number}")
         query = prepare(f"PREFIX : <{EX}> SELECT * WHERE {{ {' '.join(windows)} }}", emit="changes")
         self.place = self.core.register(query, "windows").pipeline.place
-        self.arena.words[self.place + machine.OPERATORS] = operators
+        self.arena.words[self.place + scheduler.OPERATORS] = operators
         self.predicate, *keys = (encode(NamedNode(f"{EX}{name}"), self.core.dictionary) for name in ("p", *range(rows)))
         self.keys = np.array(keys, dtype=np.int64)
         self.random = np.random.default_rng(7)
-        self.elements, self.triples = self.arena.take(machine.ELEMENT_WORDS * BLOCK), self.arena.take(3 * BLOCK)
-        self.block = self.arena.take(machine.BLOCK_WORDS)
-        self.arena.array(self.block, machine.BLOCK_WORDS)[:] = BLOCK, self.elements, self.triples, 0
+        self.elements, self.triples = self.arena.take(scheduler.ELEMENT_WORDS * BLOCK), self.arena.take(3 * BLOCK)
+        self.block = self.arena.take(scheduler.BLOCK_WORDS)
+        self.arena.array(self.block, scheduler.BLOCK_WORDS)[:] = BLOCK, self.elements, self.triples, 0
         self.come = self.results = 0
         while self.come < 3 * rows + 10 * BLOCK:
             self.run()
@@ -61,20 +61,20 @@ class Case:
     def run(self) -> float:
         """Seconds of CPU for one block."""
         numbers = np.arange(self.come, self.come + BLOCK)
-        elements = self.arena.array(self.elements, machine.ELEMENT_WORDS * BLOCK).reshape(BLOCK, -1)
+        elements = self.arena.array(self.elements, scheduler.ELEMENT_WORDS * BLOCK).reshape(BLOCK, -1)
         elements[:] = np.stack(
             [numbers * 1_000_000, numbers, numbers % 3, numbers - self.come, np.ones_like(numbers)], axis=1
         )
         triples = self.arena.array(self.triples, 3 * BLOCK).reshape(BLOCK, 3)
         triples[:, 0], triples[:, 2] = self.random.choice(self.keys, (2, BLOCK))
         triples[:, 1] = self.predicate
-        self.arena.words[self.place + machine.NEXT] = 0
+        self.arena.words[self.place + scheduler.NEXT] = 0
         start = process_time()
-        status = machine.run(self.arena.base, self.place, self.block, self.core._steps.address, 1 << 62)
+        status = scheduler.run(self.arena.base, self.place, self.block, self.core._steps.address, 1 << 62)
         spent = process_time() - start
         assert status == DONE
         self.come += BLOCK
-        queue = int(self.arena.words[self.place + machine.RESULTS])
+        queue = int(self.arena.words[self.place + scheduler.RESULTS])
         self.results += int(self.arena.words[queue + COUNT])
         clear(self.arena.base, queue)
         return spent

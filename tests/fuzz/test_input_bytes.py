@@ -23,8 +23,8 @@ from cqels.engine.terms import Terms
 from cqels.io import Rejected, StreamDeclaration, Tally, declare, read_stream
 from cqels.io.files import files_of
 from cqels.io.read import check_files
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError
 from cqels.plan.prepare import prepare
 from cqels.reference.replay import replay as by_reference

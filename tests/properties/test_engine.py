@@ -15,7 +15,8 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
 from cqels.io import Element, Result, StreamSettings
-from cqels.kernels import buffers, join, kept
+from cqels.kernels.containers import row_buffer, row_storage
+from cqels.kernels.operators import join
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Query
 
@@ -126,8 +127,8 @@ class Turning(Incremental):
         words = self.engine.arena.words
         for heap, ring in self._rings() if element.time >= 3 * SECOND else ():
             with self.engine.arena.heap(heap):
-                assert buffers.become_bag(self.engine.arena.base, ring)
-            assert words[ring + kept.KIND] == kept.BAG
+                assert row_buffer.become_bag(self.engine.arena.base, ring)
+            assert words[ring + row_storage.KIND] == row_storage.BAG
             Turning.turned += 1
 
     def _rings(self) -> Iterator[tuple[int, int]]:
@@ -135,7 +136,7 @@ class Turning(Incremental):
         pipelines = (each.pipeline for each in self.engine._core.pipelines)
         for heap, trace in ((each.heap, trace) for each in pipelines for trace in each.joins):
             for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
-                if words[words[source + join.BUFFER] + kept.KIND] == kept.RING:
+                if words[words[source + join.BUFFER] + row_storage.KIND] == row_storage.RING:
                     yield heap, int(words[source + join.BUFFER])
 
 

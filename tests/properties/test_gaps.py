@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cqels import Engine
 from cqels.io import Element
-from cqels.kernels.gaps import boundary_number, passed_between, periods_of
-from cqels.kernels.memory import Arena, write_words
+from cqels.kernels.memory.arena import Arena, write_words
+from cqels.kernels.operators.gap_skipping import boundary_number, passed_between, periods_of
 from cqels.model.time import SECOND
 from cqels.reference.windows import boundaries
 

@@ -9,8 +9,9 @@ import pytest
 from pyoxigraph import Literal, NamedNode, Quad
 
 from cqels.io import Element, StreamSettings
-from cqels.kernels import machine, topk
-from cqels.kernels.rows import ALWAYS
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import ALWAYS
+from cqels.kernels.operators import topk
 from cqels.model.terms import XSD_DECIMAL, XSD_INTEGER
 from cqels.model.time import SECOND
 
@@ -48,9 +49,9 @@ class Watched(Incremental):
         words = self.engine.arena.words
         for query in self.engine.queries:
             pipeline = query.running.pipeline.place
-            operators, place = int(words[pipeline + machine.OPERATORS]), int(words[pipeline + machine.OPERATORS_AT])
+            operators, place = int(words[pipeline + scheduler.OPERATORS]), int(words[pipeline + scheduler.OPERATORS_AT])
             for kind, at, _ in words[place : place + 3 * operators].reshape(-1, 3):
-                if kind == machine.ORDERED and words[at + topk.NEAR]:
+                if kind == scheduler.ORDERED and words[at + topk.NEAR]:
                     yield "cut" if words[at + topk.EDGE] != ALWAYS else "none"
                     yield "asked" if words[at + topk.NEXT_EDGE] else "not asked"
 

@@ -10,8 +10,8 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.engine.batch import Batch
 from cqels.engine.terms import Terms
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
 from cqels.model.terms import XSD_DECIMAL, XSD_INTEGER, Term, Triple
 

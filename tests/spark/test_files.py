@@ -20,8 +20,8 @@ import pytest
 
 from cqels.engine.terms import Terms
 from cqels.io import Rejected, StreamDeclaration, declare, read_stream
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")

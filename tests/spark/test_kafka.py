@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cqels.engine.terms import Terms
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 

@@ -13,8 +13,8 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.terms import Terms
 from cqels.io import Rejected, declare, read_stream
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError
 from cqels.plan.prepare import prepare
 

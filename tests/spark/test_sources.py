@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cqels import lift
 from cqels.engine.terms import Terms
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark import sources
 from cqels.spark.blocks import unpack
 from cqels.spark.lift import Lift, Lifting

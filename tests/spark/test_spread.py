@@ -24,9 +24,9 @@ from cqels.engine.replay import replay
 from cqels.engine.rest import Rest
 from cqels.engine.terms import Terms
 from cqels.io import Element, Result, StreamSettings, parse_declaration
-from cqels.kernels.memory import Arena
-from cqels.kernels.parts import spread_of
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.term_partition import spread_of
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import Count, Range
 from cqels.model.errors import CqelsError

@@ -13,8 +13,8 @@ from cqels.engine.intake import Intake
 from cqels.engine.standing import StandingQuery
 from cqels.engine.terms import Terms
 from cqels.io import Element
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 

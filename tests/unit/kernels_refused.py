@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cqels.kernels.jit import kernel
+from cqels.kernels.compiler.kernel import kernel
 
 
 @kernel

@@ -16,7 +16,7 @@ from cqels.engine import budgets
 from cqels.engine.core import Core
 from cqels.engine.running import Running
 from cqels.io import Result
-from cqels.kernels.memory import LIMIT
+from cqels.kernels.memory.arena import LIMIT
 from cqels.model.errors import CqelsError
 from cqels.model.sizes import format_size, parse_size
 from cqels.plan.algebra import Query

@@ -11,7 +11,8 @@ from pyoxigraph import Literal, NamedNode, Triple
 import cqels
 from cqels.engine.replay import replay
 from cqels.io import Rejected, Result, declare, late_reason
-from cqels.kernels import join, kept
+from cqels.kernels.containers import row_storage
+from cqels.kernels.operators import join
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store
 
@@ -476,8 +477,8 @@ def test_joins_keep_times_where_they_matter(order: str, bytes_of_a_row: int) -> 
         for trace in query.running.pipeline.joins:
             for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
                 buffer = int(words[source + join.BUFFER])
-                assert words[buffer + kept.KIND] == kept.RING
-                assert 8 * words[buffer + kept.STRIDE] == bytes_of_a_row
+                assert words[buffer + row_storage.KIND] == row_storage.RING
+                assert 8 * words[buffer + row_storage.STRIDE] == bytes_of_a_row
         engine.push(OBS, reading("a", 31), time="1s")
         engine.push(EX + "more", reading("a", 32), time="2s")
         assert values(query.take()) == [("a", "31", "32")]

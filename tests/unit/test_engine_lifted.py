@@ -22,8 +22,8 @@ from cqels.engine.terms import Terms
 from cqels.io import Rejected, declare
 from cqels.io.lifting import ObjectTemplate, Template
 from cqels.io.read import read_file
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
 from cqels.model.terms import XSD
 

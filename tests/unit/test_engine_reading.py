@@ -12,8 +12,8 @@ from cqels.engine.intake import Intake
 from cqels.engine.replay import batches
 from cqels.engine.terms import Terms
 from cqels.io import Rejected, StreamDeclaration, declare, read_stream
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 
 S = "http://ex.org/s"
 PROV = "<http://www.w3.org/ns/prov#generatedAtTime>"

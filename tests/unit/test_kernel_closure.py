@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 
-from cqels.kernels.closure import make_closure, step_closure
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, add_row, clear, make_queue, row_at
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, NEVER, add_row, clear, make_queue, row_at
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.transitive_closure import make_closure, step_closure
 from cqels.lang.syntax import Link, Repeat
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.paths import walks

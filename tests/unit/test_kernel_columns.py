@@ -10,8 +10,8 @@ from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.columns import _texts
 from cqels.engine.terms import Terms, columns_of
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.ids import inline_literal, inline_word
 from cqels.model.terms import XSD_DATE_TIME, XSD_DECIMAL, XSD_INTEGER
 

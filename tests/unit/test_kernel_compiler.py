@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cqels.kernels.jit import kernel
-from cqels.kernels.source import KernelError
+from cqels.kernels.compiler.kernel import kernel
+from cqels.kernels.compiler.type_inference import KernelError
 
 SQUARES = np.array([number * number for number in range(10)])
 FLAGS = np.array([0, 1, 255], np.uint8)

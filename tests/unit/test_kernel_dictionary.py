@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BaseDirection, BlankNode, Literal, NamedNode, RdfFormat, parse
 
-from cqels.kernels import dictionary as kernels
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms import term_table as kernels
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.dictionary import Dictionary, compare_ids, decode, encode, order_ids, same_value
 from cqels.model.ids import UNBOUND, Register, Tag
 from cqels.model.terms import XSD, Term

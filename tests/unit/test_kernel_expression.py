@@ -15,12 +15,24 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import Given, compile_expression, release, translate
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, clear, make_queue
-from cqels.kernels.rows import row_at as row_place
-from cqels.kernels.select import CURSOR, FILTERS, FIRST_STEP, add_step, make_select, select_step
-from cqels.kernels.terms import ArenaDictionary
-from cqels.kernels.wide import divide_wide, multiply_wide, nearest, scale_up
+from cqels.kernels.containers.delta_queue import (
+    ALWAYS,
+    COLUMNS,
+    COUNT,
+    NEVER,
+    NUMBER,
+    OLDEST,
+    TIME,
+    WEIGHT,
+    add_row,
+    clear,
+    make_queue,
+)
+from cqels.kernels.containers.delta_queue import row_at as row_place
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.memory.int128 import divide_wide, multiply_wide, nearest, scale_up
+from cqels.kernels.operators.filter_extend import CURSOR, FILTERS, FIRST_STEP, add_step, make_select, select_step
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Exists, Expression, Var
 from cqels.model.dictionary import decode, encode
 from cqels.model.errors import Span

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cqels.kernels.feed import AHEAD, COUNTED_AT, ROW, log_rows, make_feed, step_feed
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COLUMNS, COUNT, add_row, clear, make_queue, row_at
+from cqels.kernels.containers.delta_queue import COLUMNS, COUNT, add_row, clear, make_queue, row_at
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.shared_input import AHEAD, COUNTED_AT, ROW, log_rows, make_feed, step_feed
 
 Row = tuple[int, ...]
 """Weight, stamps, two columns."""

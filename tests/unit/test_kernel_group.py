@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.kernels.folds import Fold, make_grouping, run_group
-from cqels.kernels.group import FRESH, NEWEST, SAMPLED, SPANS
-from cqels.kernels.lore import make_terms, tell
-from cqels.kernels.memory import Arena
-from cqels.kernels.numbers import SUM_WORDS, add_number, make_sum
-from cqels.kernels.order import UP, make_shape
-from cqels.kernels.results import RESULT_BITS, RESULT_TAG, RESULT_WORDS, id_of_result, read_sum
-from cqels.kernels.rows import COLUMNS, add_row, clear, make_queue, row_at
-from cqels.kernels.rows import COUNT as QUEUED
-from cqels.kernels.sorting import ASKING, DONE
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.containers.counted_btree import UP, make_shape
+from cqels.kernels.containers.delta_queue import COLUMNS, add_row, clear, make_queue, row_at
+from cqels.kernels.containers.delta_queue import COUNT as QUEUED
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.aggregate import FRESH, NEWEST, SAMPLED, SPANS
+from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_group
+from cqels.kernels.operators.exact_sum import SUM_WORDS, add_number, make_sum
+from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, RESULT_WORDS, id_of_result, read_sum
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.sort_key_fallback import make_terms, tell
+from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.lang.expressions import Aggregate, Var
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import bits_double

@@ -7,15 +7,17 @@ from random import Random
 
 import pytest
 
-from cqels.kernels import coming, index, join, kept
-from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring
-from cqels.kernels.coming import OUTLOOK_WORDS, bring, expect_keys, expect_matches, go_on
-from cqels.kernels.distinct import make_distinct, step_distinct
-from cqels.kernels.index import make_table
-from cqels.kernels.join import Input, make_join, step_join
-from cqels.kernels.kept import link_of, probe, row_of
-from cqels.kernels.memory import Arena, take
-from cqels.kernels.rows import COLUMNS, COUNT, add_row, clear, make_queue, row_at
+from cqels.kernels.containers import key_index, row_storage
+from cqels.kernels.containers.delta_queue import COLUMNS, COUNT, add_row, clear, make_queue, row_at
+from cqels.kernels.containers.key_index import make_table
+from cqels.kernels.containers.row_buffer import add_index, change, evict, make_bag, make_ring
+from cqels.kernels.containers.row_storage import link_of, probe, row_of
+from cqels.kernels.memory.arena import Arena, take
+from cqels.kernels.operators import join
+from cqels.kernels.operators.distinct import make_distinct, step_distinct
+from cqels.kernels.operators.join import Input, make_join, step_join
+from cqels.kernels.prefetch import join_prefetch
+from cqels.kernels.prefetch.join_prefetch import OUTLOOK_WORDS, bring, expect_keys, expect_matches, go_on
 
 SIZE = 1 << 24
 
@@ -46,7 +48,7 @@ class Sides:
     def leave(self, side: int) -> None:
         """The oldest row leaves."""
         gone = self.rows[side].pop(0)
-        if self.arena.words[self.buffers[side] + kept.KIND] == kept.RING:
+        if self.arena.words[self.buffers[side] + row_storage.KIND] == row_storage.RING:
             evict(self.arena.base, self.buffers[side])
         else:
             assert change(self.arena.base, self.buffers[side], self.write(-1, gone)) == -1
@@ -58,12 +60,12 @@ class Sides:
         if place == 0:
             return None
         word, rows = int(self.arena.words[place]), Counter[tuple[int, int]]()
-        position = word & index.NEWEST
+        position = word & key_index.NEWEST
         for _ in range(word >> 32):
             row = int(row_of(self.arena.base, buffer, position))
             one, two = self.arena.array(row + COLUMNS, 2).tolist()
             rows[one, two] += int(self.arena.words[row])
-            position = int(link_of(self.arena.base, row, self.arena.words[at + index.LINK]))
+            position = int(link_of(self.arena.base, row, self.arena.words[at + key_index.LINK]))
         return rows
 
     def check(self, side: int) -> None:
@@ -71,7 +73,7 @@ class Sides:
             assert self.found(side, key) == Counter(row for row in self.rows[side] if row[0] == key)
 
     def is_open(self) -> list[bool]:
-        return [bool(self.arena.words[at + index.OPEN]) for at in self.indexes]
+        return [bool(self.arena.words[at + key_index.OPEN]) for at in self.indexes]
 
 
 @pytest.mark.parametrize("kind", ["ring", "bag"])
@@ -98,7 +100,7 @@ def test_indexes_open_and_close_beside_each_other(kind: str) -> None:
             sides.add(side, 1 + number % 11, 2000 + number)
             sides.leave(side)
     assert sides.is_open() == [False, False]
-    assert sides.arena.words[sides.table + index.DATA] == 0
+    assert sides.arena.words[sides.table + key_index.DATA] == 0
     sides.check(1)
     sides.check(0)
 
@@ -113,7 +115,7 @@ def test_a_table_grows_and_is_written_anew_with_the_rows_of_all(kind: str) -> No
         if number % 100 == 50:
             sides.check(1)
             assert sides.found(0, number) == Counter({(number, 1): 1})
-    assert sides.arena.words[sides.table + index.LAST] + 1 >= 8192
+    assert sides.arena.words[sides.table + key_index.LAST] + 1 >= 8192
     while len(sides.rows[0]) > 50:
         sides.leave(0)
     for number in range(5000):
@@ -123,7 +125,7 @@ def test_a_table_grows_and_is_written_anew_with_the_rows_of_all(kind: str) -> No
             sides.check(1)
             assert sides.found(0, 10_000 + number) is not None
     sides.check(0)
-    assert sides.arena.words[sides.table + index.LAST] < 1024  # keys that no row has went
+    assert sides.arena.words[sides.table + key_index.LAST] < 1024  # keys that no row has went
 
 
 def test_a_bag_written_close_together_keeps_its_side() -> None:
@@ -167,7 +169,7 @@ def test_a_key_may_begin_with_nothing() -> None:
         sides.leave(0)
         sides.add(0, 0, 1)
     sides.check(0)
-    assert sides.arena.words[sides.table + index.USED] <= 4
+    assert sides.arena.words[sides.table + key_index.USED] <= 4
 
 
 @pytest.mark.parametrize("freshness", [False, True])
@@ -200,7 +202,7 @@ def tables(arena: Arena, place: int) -> list[set[int]]:
     found = []
     for own in arena.array(place + join.INPUT, int(arena.words[place + join.INPUTS])):
         probes = arena.array(int(arena.words[own + join.PROBES_AT]), 3 * int(arena.words[own + join.PROBES]))
-        found.append({int(arena.words[at + index.TABLE]) for at in probes[::3]})
+        found.append({int(arena.words[at + key_index.TABLE]) for at in probes[::3]})
     return found
 
 
@@ -306,4 +308,4 @@ def test_looking_ahead_changes_nothing(kind: str, columns: list[tuple[int, ...]]
         if at % 3 == 1:
             bring(arena.base, outlook)
         assert feed(*looked, *change_) == feed(*plain, *change_)
-    assert arena.words[outlook + coming.WALK_END] > 0
+    assert arena.words[outlook + join_prefetch.WALK_END] > 0

@@ -13,15 +13,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.kernels import index, join, kept, negation
-from cqels.kernels.buffers import add_index, change, evict, make_bag, make_ring
-from cqels.kernels.distinct import make_distinct, step_distinct
-from cqels.kernels.join import Input, make_join, read_orders, set_order, step_join
-from cqels.kernels.kept import probe, row_of
-from cqels.kernels.memory import Arena
-from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN, make_negation, step_negation
-from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, WIDTH, add_row, clear, make_queue, row_at
-from cqels.kernels.union import make_project, make_union, step_union
+from cqels.kernels.containers import key_index, row_storage
+from cqels.kernels.containers.delta_queue import (
+    ALWAYS,
+    COLUMNS,
+    COUNT,
+    NEVER,
+    WIDTH,
+    add_row,
+    clear,
+    make_queue,
+    row_at,
+)
+from cqels.kernels.containers.row_buffer import add_index, change, evict, make_bag, make_ring
+from cqels.kernels.containers.row_storage import probe, row_of
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators import join, outer_semi_anti_join
+from cqels.kernels.operators.distinct import make_distinct, step_distinct
+from cqels.kernels.operators.join import Input, make_join, read_orders, set_order, step_join
+from cqels.kernels.operators.outer_semi_anti_join import (
+    ANTI_JOIN,
+    LEFT_JOIN,
+    MINUS,
+    SEMI_JOIN,
+    make_negation,
+    step_negation,
+)
+from cqels.kernels.operators.project_union import make_project, make_union, step_union
 
 SIZE = 1 << 24
 Row = tuple[int, ...]
@@ -200,10 +218,10 @@ def tables(arena: Arena, *places: int) -> list[bool]:
     """Of all indexes of some buffers, whether they have a table."""
     found = []
     for buffer in places:
-        at = int(arena.words[buffer + kept.INDEXES])
+        at = int(arena.words[buffer + row_storage.INDEXES])
         while at != 0:
-            found.append(bool(arena.words[at + index.OPEN]))
-            at = int(arena.words[at + index.FOLLOWING])
+            found.append(bool(arena.words[at + key_index.OPEN]))
+            at = int(arena.words[at + key_index.FOLLOWING])
     return found
 
 
@@ -346,7 +364,7 @@ def test_negation_through_indexes(shape: str, mode: int) -> None:
     harness, expected = negation_harness(shape, mode)
     check(harness, many(harness.widths, list(LEFT_SHAPES[shape][2:])), expected)
     words = harness.arena.words
-    bags = [int(words[harness.operator + at]) for at in (negation.LEFT_BAG, negation.RIGHT_BAG)]
+    bags = [int(words[harness.operator + at]) for at in (outer_semi_anti_join.LEFT_BAG, outer_semi_anti_join.RIGHT_BAG)]
     assert any(tables(harness.arena, *bags)) == (shape not in {"both nullable", "nothing shared"})
 
 
@@ -409,9 +427,9 @@ def test_project() -> None:
 def kept_row(arena: Arena, buffer: int, position: int) -> tuple[int, Row]:
     """The weight of the row at a position, and the row."""
     place, head = int(row_of(arena.base, buffer, position)), arena.take(COLUMNS)
-    kept.put_head(arena.base, arena.words[buffer + kept.BARE], place, head)
+    row_storage.put_head(arena.base, arena.words[buffer + row_storage.BARE], place, head)
     weight, *stamps = arena.array(head, COLUMNS).tolist()
-    return weight, (*stamps, *arena.array(place, int(arena.words[buffer + kept.WIDTH]))[COLUMNS:].tolist())
+    return weight, (*stamps, *arena.array(place, int(arena.words[buffer + row_storage.WIDTH]))[COLUMNS:].tolist())
 
 
 def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]:
@@ -422,13 +440,13 @@ def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]
     entry = int(probe(arena.base, buffer, found, scratch, offsets))
     assert entry != 0
     word = int(arena.words[entry])
-    position = word & index.NEWEST
+    position = word & key_index.NEWEST
     rows: Counter[Row] = Counter()
     for _ in range(word >> 32):
         place = int(row_of(arena.base, buffer, position))
         weight, row = kept_row(arena, buffer, position)
         rows[row] += weight
-        position = int(kept.link_of(arena.base, place, arena.words[found + index.LINK]))
+        position = int(row_storage.link_of(arena.base, place, arena.words[found + key_index.LINK]))
     return +rows
 
 
@@ -455,13 +473,13 @@ def test_a_buffer_through_growth_and_shrinking(kind: str) -> None:
         for row in rows[:leaving]:
             apply(-1, row)
         del rows[:leaving]
-        if len(rows) > kept.SCAN:
+        if len(rows) > row_storage.SCAN:
             assert rows_of_key(arena, buffer, by_one, (4,)) == Counter(row for row in rows if row[4] == 4)
             assert rows_of_key(arena, buffer, by_two, (2, 9)) == Counter(row for row in rows if row[3::2] == (2, 9))
             assert rows_of_key(arena, buffer, late, (50,)) == Counter(row for row in rows if row[5] == 50)
-    assert arena.words[buffer + kept.ROWS] == len(rows)
-    assert arena.words[buffer + kept.KIND] == (kept.BAG if kind == "bag" else kept.RING)
-    assert arena.words[buffer + kept.ROOM] <= 1024
+    assert arena.words[buffer + row_storage.ROWS] == len(rows)
+    assert arena.words[buffer + row_storage.KIND] == (row_storage.BAG if kind == "bag" else row_storage.RING)
+    assert arena.words[buffer + row_storage.ROOM] <= 1024
 
 
 def test_an_index_goes_when_no_one_asks() -> None:
@@ -473,13 +491,13 @@ def test_an_index_goes_when_no_one_asks() -> None:
     row = row_at(arena.base, queue, 0)
     for _ in range(20):
         change(arena.base, ring, row)
-    assert arena.words[found + index.OPEN] == 0
+    assert arena.words[found + key_index.OPEN] == 0
     assert rows_of_key(arena, ring, found, (7,)) == Counter({(0, 0, 0, 7): 20})
-    assert arena.words[found + index.OPEN] != 0
+    assert arena.words[found + key_index.OPEN] != 0
     for _ in range(1000):
         change(arena.base, ring, row)
         evict(arena.base, ring)
-    assert arena.words[found + index.OPEN] == 0
+    assert arena.words[found + key_index.OPEN] == 0
     assert rows_of_key(arena, ring, found, (7,)) == Counter({(0, 0, 0, 7): 20})
 
 
@@ -496,7 +514,7 @@ def test_keys_that_never_come_back_do_not_fill_the_table() -> None:
             evict(arena.base, ring)
             if number % 50 == 0:
                 assert rows_of_key(arena, ring, found, (number,)).total() == 1
-    assert arena.words[arena.words[found + index.TABLE] + index.LAST] < 1024
+    assert arena.words[arena.words[found + key_index.TABLE] + key_index.LAST] < 1024
 
 
 class Leaving:
@@ -518,17 +536,17 @@ class Leaving:
 
     @property
     def is_ring(self) -> bool:
-        return bool(self.arena.words[self.buffer + kept.KIND] == kept.RING)
+        return bool(self.arena.words[self.buffer + row_storage.KIND] == row_storage.RING)
 
     def check(self) -> None:
         words = self.arena.words
         rows: Counter[Row] = Counter()
-        for position in range(int(words[self.buffer + kept.FIRST]), int(words[self.buffer + kept.NEXT])):
+        for position in range(int(words[self.buffer + row_storage.FIRST]), int(words[self.buffer + row_storage.NEXT])):
             weight, row = kept_row(self.arena, self.buffer, position)
             if weight:
                 rows[row] += weight
         assert rows == +self.rows
-        if len(rows) > kept.SCAN:
+        if len(rows) > row_storage.SCAN:
             for column, found in enumerate(self.indexes):
                 for value in {row[3 + column] for row in rows}:
                     expected = Counter({row: count for row, count in rows.items() if row[3 + column] == value})
@@ -578,11 +596,11 @@ def test_a_row_that_stays_does_not_hold_up_the_others() -> None:
         ring.change(1, reading(number))
         if number >= 58:
             ring.change(-1, reading(number - 50))
-            first, end = (int(ring.arena.words[ring.buffer + word]) for word in (kept.FIRST, kept.NEXT))
-            assert end - first == ring.rows.total() == ring.arena.words[ring.buffer + kept.ROWS]
+            first, end = (int(ring.arena.words[ring.buffer + word]) for word in (row_storage.FIRST, row_storage.NEXT))
+            assert end - first == ring.rows.total() == ring.arena.words[ring.buffer + row_storage.ROWS]
     ring.check()
     assert ring.is_ring
-    assert ring.arena.words[ring.buffer + kept.ROOM] <= 64
+    assert ring.arena.words[ring.buffer + row_storage.ROOM] <= 64
 
 
 @pytest.mark.parametrize("others", [0, 20, 3000])
@@ -596,8 +614,8 @@ def test_what_has_gone_is_not_walked_through(others: int) -> None:
         if number > others:
             before = number - 1
             ring.change(-1, reading(before - before % 5))
-        held = ring.arena.words[ring.buffer + kept.NEXT] - ring.arena.words[ring.buffer + kept.FIRST]
-        assert held <= ring.arena.words[ring.buffer + kept.ROWS] + 64
+        held = ring.arena.words[ring.buffer + row_storage.NEXT] - ring.arena.words[ring.buffer + row_storage.FIRST]
+        assert held <= ring.arena.words[ring.buffer + row_storage.ROWS] + 64
     ring.check()
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.kernels import finder, rows, table
-from cqels.kernels.memory import LIMIT, REACHED, SHARED, Arena, give, load, store, take_shared
+from cqels.kernels.containers import delta_queue, hash_table, row_set
+from cqels.kernels.memory.arena import LIMIT, REACHED, SHARED, Arena, give, load, store, take_shared
 
 KEYS = st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)
 
@@ -150,14 +150,17 @@ def test_an_arena_in_a_file_is_found_again(tmp_path: Path) -> None:
 @settings(max_examples=30, deadline=None)
 def test_a_queue_keeps_its_rows(values: list[tuple[int, int]]) -> None:
     memory = arena()
-    queue = int(rows.make_queue(memory.base, 2))
+    queue = int(delta_queue.make_queue(memory.base, 2))
     wanted = [(one % 1000, other % 1000) for one, other in values]
     for pair in wanted:
-        place = int(rows.add_row(memory.base, queue))
-        memory.array(place + rows.COLUMNS, 2)[:] = pair
-    found = [tuple(memory.array(int(rows.row_at(memory.base, queue, n)) + rows.COLUMNS, 2)) for n in range(len(wanted))]
+        place = int(delta_queue.add_row(memory.base, queue))
+        memory.array(place + delta_queue.COLUMNS, 2)[:] = pair
+    found = [
+        tuple(memory.array(int(delta_queue.row_at(memory.base, queue, n)) + delta_queue.COLUMNS, 2))
+        for n in range(len(wanted))
+    ]
     assert found == wanted
-    rows.clear(memory.base, queue)
+    delta_queue.clear(memory.base, queue)
     assert load(memory.base, queue) == 0
 
 
@@ -170,24 +173,24 @@ HASHES = st.integers(0, 5) | st.sampled_from([14, 15, 30, 31, 63]) | st.integers
 def test_a_finder_is_a_dict_of_sets(steps: list[tuple[bool, int, int]]) -> None:
     """Rows by their hashes, many of which are the same, so that lines are full."""
     memory = arena()
-    made = int(finder.make_finder(memory.base))
+    made = int(row_set.make_finder(memory.base))
     model: dict[int, set[int]] = {}
     for adding, mixed, number in steps:
         numbers = model.setdefault(mixed, set())
         if adding and number not in numbers:
-            assert finder.add_mark(memory.base, made, finder.mark_of(mixed, number))
+            assert row_set.add_mark(memory.base, made, row_set.mark_of(mixed, number))
             numbers.add(number)
         elif not adding and number in numbers:
-            finder.remove_mark(memory.base, made, finder.mark_of(mixed, number))
+            row_set.remove_mark(memory.base, made, row_set.mark_of(mixed, number))
             numbers.remove(number)
         found, slot = set(), 0
-        while slot := finder.seek(memory.base, made, finder.mark_of(mixed, 0), slot):
-            found.add(finder.number_of(load(memory.base, slot)))
+        while slot := row_set.seek(memory.base, made, row_set.mark_of(mixed, 0), slot):
+            found.add(row_set.number_of(load(memory.base, slot)))
         assert found == numbers
     for mixed, numbers in model.items():
         found, slot = set(), 0
-        while slot := finder.seek(memory.base, made, finder.mark_of(mixed, 0), slot):
-            found.add(finder.number_of(load(memory.base, slot)))
+        while slot := row_set.seek(memory.base, made, row_set.mark_of(mixed, 0), slot):
+            found.add(row_set.number_of(load(memory.base, slot)))
         assert found == numbers
     assert load(memory.base, made) == sum(len(numbers) for numbers in model.values())
 
@@ -196,29 +199,29 @@ def test_a_finder_is_a_dict_of_sets(steps: list[tuple[bool, int, int]]) -> None:
 @settings(max_examples=60, deadline=None)
 def test_a_table_is_a_dict(steps: list[tuple[str, int, int, int]]) -> None:
     memory = arena()
-    made = int(table.make_table(memory.base, 2, 1))
+    made = int(hash_table.make_table(memory.base, 2, 1))
     key = memory.take(2)
     model: dict[tuple[int, int], int] = {}
     for what, one, other, value in steps:
         memory.array(key, 2)[:] = (one, other)
         if what == "put":
-            entry = int(table.put(memory.base, made, key))
+            entry = int(hash_table.put(memory.base, made, key))
             assert load(memory.base, entry) == model.get((one, other), 0)
             store(memory.base, entry, value)
             model[one, other] = value
         else:
-            entry = int(table.find(memory.base, made, key))
+            entry = int(hash_table.find(memory.base, made, key))
             assert (entry != 0) == ((one, other) in model)
             if entry:
                 assert load(memory.base, entry) == model[one, other]
                 if what == "remove":
-                    table.remove(memory.base, made, entry)
+                    hash_table.remove(memory.base, made, entry)
                     del model[one, other]
     found = {}
-    for slot in range(load(memory.base, made + table.ROOM)):
-        entry = int(table.entry_at(memory.base, made, slot))
+    for slot in range(load(memory.base, made + hash_table.ROOM)):
+        entry = int(hash_table.entry_at(memory.base, made, slot))
         if entry:
-            place = int(table.key_of(memory.base, made, entry))
+            place = int(hash_table.key_of(memory.base, made, entry))
             found[tuple(int(word) for word in memory.array(place, 2))] = load(memory.base, entry)
     assert found == model
     assert load(memory.base, made) == len(model)

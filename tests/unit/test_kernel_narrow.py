@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.kernels.memory import Arena
-from cqels.kernels.narrow import HEAP, KEPT, make_narrow, step_narrow
-from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, NEVER, add_row, clear, make_queue, row_at
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, NEVER, add_row, clear, make_queue, row_at
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.per_query_expiry import HEAP, KEPT, make_narrow, step_narrow
 
 Row = tuple[int, ...]
 """Time, number, oldest, columns: a row without its weight. The second of three columns is the width."""

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.kernels import order, topk
-from cqels.kernels.lore import make_terms, tell
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import COLUMNS, NUMBER, TIME, add_row, clear, make_queue, row_at
-from cqels.kernels.rows import COUNT as QUEUED
-from cqels.kernels.sorting import ASK, DONE, compare_terms, compare_texts, sort_key
-from cqels.kernels.table import COUNT as TABLE_COUNT
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.containers import counted_btree
+from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, add_row, clear, make_queue, row_at
+from cqels.kernels.containers.delta_queue import COUNT as QUEUED
+from cqels.kernels.containers.hash_table import COUNT as TABLE_COUNT
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators import topk
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.sort_key_fallback import make_terms, tell
+from cqels.kernels.terms.sort_keys import ASK, DONE, compare_terms, compare_texts, sort_key
 from cqels.model.dictionary import decode, encode
 from cqels.model.terms import XSD, Term, text_of
 from cqels.model.values import order_key
@@ -104,8 +105,11 @@ def test_a_tree_is_a_sorted_list(data: st.DataObject, words: int, span: int) -> 
     random = data.draw(st.randoms(use_true_random=False))
     world = World()
     base, key = world.arena.base, world.keys
-    shape, tree = order.make_shape(world.arena, [order.UP] * words), world.arena.take(order.TREE_WORDS)
-    order.make_tree(base, tree, shape)
+    shape, tree = (
+        counted_btree.make_shape(world.arena, [counted_btree.UP] * words),
+        world.arena.take(counted_btree.TREE_WORDS),
+    )
+    counted_btree.make_tree(base, tree, shape)
     before: list[tuple[int, ...]] = []
     for bias in (0.9, 0.5, 0.1):
         for _ in range(random.randrange(300)):
@@ -116,42 +120,42 @@ def test_a_tree_is_a_sorted_list(data: st.DataObject, words: int, span: int) -> 
             else:
                 new, weight = before.pop(random.randrange(len(before))), -1
             world.arena.words[key : key + words] = new
-            assert order.change(base, tree, key, weight) == DONE
+            assert counted_btree.change(base, tree, key, weight) == DONE
         world = world.again()
         base = world.arena.base
-        assert order.keys_of(world.arena, tree) == before
+        assert counted_btree.keys_of(world.arena, tree) == before
         start = random.randrange(len(before) + 1)
-        assert order.keys_of(world.arena, tree, start, 5) == before[start : start + 5]
-        assert int(world.arena.words[tree + order.ENTRIES]) == len(set(before))
+        assert counted_btree.keys_of(world.arena, tree, start, 5) == before[start : start + 5]
+        assert int(world.arena.words[tree + counted_btree.ENTRIES]) == len(set(before))
         for _ in range(10 if before else 0):
             place = random.randrange(len(before))
-            found = int(order.kth(base, tree, place))
+            found = int(counted_btree.kth(base, tree, place))
             assert tuple(world.arena.words[found : found + words]) == before[place]
             world.arena.words[key : key + words] = before[place]
-            assert order.rank(base, tree, shape, key) == bisect.bisect_left(before, before[place])
-        for place, end in ((order.least(base, tree), 0), (order.most(base, tree), -1)):
+            assert counted_btree.rank(base, tree, shape, key) == bisect.bisect_left(before, before[place])
+        for place, end in ((counted_btree.least(base, tree), 0), (counted_btree.most(base, tree), -1)):
             assert (place == 0) == (not before)
             if before:
                 assert tuple(world.arena.words[place : place + words]) == before[end]
     for each in before:
         world.arena.words[key : key + words] = each
-        order.change(base, tree, key, -1)
-    assert not world.arena.words[tree + order.ROOT : tree + order.ROOT_WORDS].any()
+        counted_btree.change(base, tree, key, -1)
+    assert not world.arena.words[tree + counted_btree.ROOT : tree + counted_btree.ROOT_WORDS].any()
 
 
 def test_a_tree_uses_its_memory_again() -> None:
     world = World()
     base, key = world.arena.base, world.keys
-    tree = world.arena.take(order.TREE_WORDS)
-    order.make_tree(base, tree, order.make_shape(world.arena, [order.UP]))
+    tree = world.arena.take(counted_btree.TREE_WORDS)
+    counted_btree.make_tree(base, tree, counted_btree.make_shape(world.arena, [counted_btree.UP]))
     used = []
     for round in range(4):  # a window that slides, then all at once
         for number in range(3000):
             world.arena.words[key] = number * 7919 % 3001 + round
-            assert order.change(base, tree, key, 1) == DONE
+            assert counted_btree.change(base, tree, key, 1) == DONE
         for number in range(3000):
             world.arena.words[key] = number * 7919 % 3001 + round
-            assert order.change(base, tree, key, -1) == DONE
+            assert counted_btree.change(base, tree, key, -1) == DONE
         used.append(world.arena.used)
     assert used[1] == used[3]
 
@@ -159,13 +163,13 @@ def test_a_tree_uses_its_memory_again() -> None:
 def test_a_row_may_be_taken_back_before_it_comes() -> None:
     world = World()
     base, key = world.arena.base, world.keys
-    tree = world.arena.take(order.TREE_WORDS)
-    order.make_tree(base, tree, order.make_shape(world.arena, [order.UP]))
+    tree = world.arena.take(counted_btree.TREE_WORDS)
+    counted_btree.make_tree(base, tree, counted_btree.make_shape(world.arena, [counted_btree.UP]))
     world.arena.words[key] = 5
-    order.change(base, tree, key, -2)
-    assert world.arena.words[tree + order.TOTAL] == -2
-    order.change(base, tree, key, 3)
-    assert order.keys_of(world.arena, tree) == [(5,)]
+    counted_btree.change(base, tree, key, -2)
+    assert world.arena.words[tree + counted_btree.TOTAL] == -2
+    counted_btree.change(base, tree, key, 3)
+    assert counted_btree.keys_of(world.arena, tree) == [(5,)]
 
 
 # --- terms ----------------------------------------------------------------------------------------------------------
@@ -282,8 +286,15 @@ def test_slices_of_ordered_groups(
     part = slice(offset, None if limit is None else offset + limit)
     world = World()
     source, target, listed = (int(make_queue(world.arena.base, 3)) for _ in range(3))
-    fields = [(order.TERM_DOWN if descending else order.TERM, COLUMNS + column) for column, descending in sorts]
-    fields += [(order.DOWN, TIME), (order.DOWN, NUMBER), *((order.TEXT, COLUMNS + column) for column in ties)]
+    fields = [
+        (counted_btree.TERM_DOWN if descending else counted_btree.TERM, COLUMNS + column)
+        for column, descending in sorts
+    ]
+    fields += [
+        (counted_btree.DOWN, TIME),
+        (counted_btree.DOWN, NUMBER),
+        *((counted_btree.TEXT, COLUMNS + column) for column in ties),
+    ]
 
     def make(queue: int, by: list[int]) -> int:
         queues = (source, queue)
@@ -327,8 +338,8 @@ def test_slices_of_many_rows() -> None:
     world = World()
     source, target = (int(make_queue(world.arena.base, 3)) for _ in range(2))
     sorts, ties, part = [(1, True)], [0, 1, 2], slice(5, 15)
-    fields = [(order.TERM_DOWN, COLUMNS + 1), (order.DOWN, TIME), (order.DOWN, NUMBER)]
-    fields += [(order.TEXT, COLUMNS + column) for column in ties]
+    fields = [(counted_btree.TERM_DOWN, COLUMNS + 1), (counted_btree.DOWN, TIME), (counted_btree.DOWN, NUMBER)]
+    fields += [(counted_btree.TEXT, COLUMNS + column) for column in ties]
     operator = topk.make_ordered(world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10)
     groups = world.ids([NamedNode(f"http://ex.org/{number}") for number in range(3)])
     values = world.ids([typed(str(number), "integer") for number in range(400)])

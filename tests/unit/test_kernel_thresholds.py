@@ -13,10 +13,10 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.thresholds import listed, loosest
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import compile_expression
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import ALWAYS, COLUMNS, COUNT, add_row, clear, make_queue, row_at
-from cqels.kernels.terms import ArenaDictionary
-from cqels.kernels.thresholds import make_thresholds, tell_thresholds, thresholds_step
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, add_row, clear, make_queue, row_at
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.threshold_router import make_thresholds, tell_thresholds, thresholds_step
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.model.dictionary import encode
 from cqels.model.terms import XSD, Term

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.kernels.buffers import make_bag
-from cqels.kernels.distinct import make_distinct, step_distinct
-from cqels.kernels.join import Input, make_join, step_join
-from cqels.kernels.memory import Arena
-from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, make_negation, step_negation
-from cqels.kernels.rows import EQUALS, NEVER, SEQ, make_queue
+from cqels.kernels.containers.delta_queue import EQUALS, NEVER, SEQ, make_queue
+from cqels.kernels.containers.row_buffer import make_bag
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.distinct import make_distinct, step_distinct
+from cqels.kernels.operators.join import Input, make_join, step_join
+from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN, LEFT_JOIN, make_negation, step_negation
 
 from .test_kernel_join import NO_ELEMENT, Bag, Harness, Row, check, histories, joined_stamps, many
 

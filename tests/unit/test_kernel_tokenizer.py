@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat, parse
 
 from cqels.io.ntriples import parse_statements
-from cqels.kernels.dictionary import TAGGED
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary, Block, tokenize
-from cqels.kernels.tokenizer import EMPTY, ODD, QUAD, TIMED, TRIPLE
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TIMED, TRIPLE
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary, Block, tokenize
+from cqels.kernels.terms.term_table import TAGGED
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import UNBOUND, inline_word
 from cqels.model.numbers import double_text, single, single_text

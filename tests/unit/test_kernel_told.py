@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode
 
-from cqels.kernels import rows, told, window
-from cqels.kernels.memory import Arena, load
+from cqels.kernels.containers import delta_queue
+from cqels.kernels.memory.arena import Arena, load
+from cqels.kernels.operators import payload_time_window, window
 from cqels.lang.syntax import Range
 from cqels.model.terms import XSD_INTEGER
 from cqels.model.time import MILLISECOND
@@ -39,30 +40,34 @@ def test_a_window_holds_what_the_reference_says(
     """The running sum of a window's changes is its content; with FRESH each triple has its newest stamp."""
     meaning = Range(shape.width, shape.slide, TERMS[AT])
     memory = Arena(size=1 << 22)
-    queue = int(rows.make_queue(memory.base, 3))
+    queue = int(delta_queue.make_queue(memory.base, 3))
     flags = window.FRESH * fresh + window.EVENTS * events
-    made = int(told.make_told(memory.base, shape.width, int(shape.slide is not None), flags, queue, AT))
+    made = int(payload_time_window.make_told(memory.base, shape.width, int(shape.slide is not None), flags, queue, AT))
     place = memory.take(3)
     arrivals: list[Arrival] = []
     held: Counter[tuple[int, ...]] = Counter()
     closed: Boundary | None = None
 
     def tick(now: int) -> None:
-        while told.tell(memory.base, made) != rows.DONE:
-            number = int(memory.words[made + told.ASKED]) - 100
-            memory.words[made + told.ANSWER] = told.NO_TIME if number == -2 else told.KNOWN
-            memory.words[made + told.ANSWER_TIME] = number * MILLISECOND
-        assert told.advance_told(memory.base, made, now, rows.NEVER if closed is None else closed.time)
+        while payload_time_window.tell(memory.base, made) != delta_queue.DONE:
+            number = int(memory.words[made + payload_time_window.ASKED]) - 100
+            memory.words[made + payload_time_window.ANSWER] = (
+                payload_time_window.NO_TIME if number == -2 else payload_time_window.KNOWN
+            )
+            memory.words[made + payload_time_window.ANSWER_TIME] = number * MILLISECOND
+        assert payload_time_window.advance_told(
+            memory.base, made, now, delta_queue.NEVER if closed is None else closed.time
+        )
         for number in range(load(memory.base, queue)):
-            row = memory.array(int(rows.row_at(memory.base, queue, number)), 7)
+            row = memory.array(int(delta_queue.row_at(memory.base, queue, number)), 7)
             held[tuple(int(word) for word in row[1:])] += int(row[0])
-        rows.clear(memory.base, queue)
+        delta_queue.clear(memory.base, queue)
         stamped = content(meaning, arrivals, Moment(now, {} if shape.slide is None else {shape.slide: closed}))
         assert load(memory.base, made + window.ENTERED) - load(memory.base, made + window.LEFT) == len(stamped)
         kept = sorted(stamped, key=lambda pair: pair[1])
         expected = kept if events else list(dict(kept).items())
         assert +held == Counter(
-            (*((*stamp, stamp[0]) if fresh else (rows.NEVER, -1, rows.ALWAYS)), *words_of(triple))
+            (*((*stamp, stamp[0]) if fresh else (delta_queue.NEVER, -1, delta_queue.ALWAYS)), *words_of(triple))
             for triple, stamp in expected
         )
 
@@ -81,7 +86,7 @@ def test_a_window_holds_what_the_reference_says(
                 tick(boundary)
         for count, (subject, predicate, value) in enumerate(triples):
             memory.words[place : place + 3] = subject, predicate, value + 100
-            assert told.arrive_told(memory.base, made, place, number, count == len(triples) - 1)
+            assert payload_time_window.arrive_told(memory.base, made, place, number, count == len(triples) - 1)
         made_of = tuple((TERMS[one], TERMS[two], literal(three)) for one, two, three in triples)
         arrivals.append(Arrival(now, number, made_of))
         tick(now)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 
-from cqels.kernels import rows, window
-from cqels.kernels.memory import Arena, load
+from cqels.kernels.containers import delta_queue
+from cqels.kernels.memory.arena import Arena, load
+from cqels.kernels.operators import window
 from cqels.lang.syntax import All, Count, Now, Range, Window
 from cqels.reference.windows import Arrival, Boundary, Moment, content
 
@@ -40,7 +41,7 @@ def test_a_window_holds_what_the_reference_says(
     """The running sum of a window's changes is its content; with FRESH each triple has its newest stamp."""
     kind, width, slide, meaning = chosen
     memory = Arena(size=1 << 22)
-    queue = int(rows.make_queue(memory.base, 3))
+    queue = int(delta_queue.make_queue(memory.base, 3))
     flags = window.FRESH * fresh + window.EVENTS * events
     made = int(window.make_window(memory.base, kind, width, flags, queue))
     triple_place = memory.take(3)
@@ -49,17 +50,18 @@ def test_a_window_holds_what_the_reference_says(
     closed: Boundary | None = None
 
     def tick(now: int) -> None:
-        assert window.advance(memory.base, made, now, rows.NEVER if closed is None else closed.time)
+        assert window.advance(memory.base, made, now, delta_queue.NEVER if closed is None else closed.time)
         for number in range(load(memory.base, queue)):
-            row = memory.array(int(rows.row_at(memory.base, queue, number)), 7)
+            row = memory.array(int(delta_queue.row_at(memory.base, queue, number)), 7)
             held[tuple(int(word) for word in row[1:])] += int(row[0])
-        rows.clear(memory.base, queue)
+        delta_queue.clear(memory.base, queue)
         stamped = content(meaning, arrivals, Moment(now, {} if slide is None else {slide: closed}))
         numbered = [(tuple(TERMS.index(term) for term in triple), stamp) for triple, stamp in stamped]
         if not events:  # the newest occurrence of each
             numbered = list(dict(sorted(numbered, key=lambda pair: pair[1])).items())
         wanted = Counter(
-            ((*stamp, stamp[0]) if fresh else (rows.NEVER, -1, rows.ALWAYS)) + triple for triple, stamp in numbered
+            ((*stamp, stamp[0]) if fresh else (delta_queue.NEVER, -1, delta_queue.ALWAYS)) + triple
+            for triple, stamp in numbered
         )
         assert +held == wanted
         assert not -held
@@ -81,20 +83,22 @@ def test_a_window_holds_what_the_reference_says(
 
 def test_a_pattern_picks_constants_repeats_and_columns() -> None:
     memory = Arena(size=1 << 20)
-    source, target = int(rows.make_queue(memory.base, 3)), int(rows.make_queue(memory.base, 1))
+    source, target = int(delta_queue.make_queue(memory.base, 3)), int(delta_queue.make_queue(memory.base, 1))
     pattern = memory.take(window.PATTERN_WORDS)
     memory.array(pattern, 9)[:] = [0, 0, 0, 7, 1, -1, 0, 0, -1]  # ?x 7 ?x
     for triple in ([1, 7, 1], [1, 7, 2], [1, 8, 1], [2, 7, 2]):
-        row = int(rows.add_row(memory.base, source))
+        row = int(delta_queue.add_row(memory.base, source))
         memory.array(row, 7)[:] = [1, 5, 0, 5, *triple]
     assert window.match_rows(memory.base, source, pattern, target)
-    made = [list(memory.array(int(rows.row_at(memory.base, target, n)), 5)) for n in range(load(memory.base, target))]
+    made = [
+        list(memory.array(int(delta_queue.row_at(memory.base, target, n)), 5)) for n in range(load(memory.base, target))
+    ]
     assert made == [[1, 5, 0, 5, 1], [1, 5, 0, 5, 2]]
 
 
 def test_triples_that_no_pattern_matches_are_not_kept() -> None:
     memory = Arena(size=1 << 20)
-    queue = int(rows.make_queue(memory.base, 3))
+    queue = int(delta_queue.make_queue(memory.base, 3))
     made = int(window.make_window(memory.base, window.ALL, 0, 0, queue))
     pattern = memory.take(window.PATTERN_WORDS)
     memory.array(pattern, 9)[:] = [0, 0, 0, 7, 1, -1, 0, 2, 1]

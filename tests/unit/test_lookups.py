@@ -6,7 +6,7 @@ import pytest
 
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
-from cqels.kernels.rows import COUNT, TOTAL
+from cqels.kernels.containers.delta_queue import COUNT, TOTAL
 from cqels.plan.prepare import prepare
 
 PREFIX = "PREFIX : <http://ex.org/> "

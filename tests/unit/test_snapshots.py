@@ -15,7 +15,8 @@ from cqels.engine import snapshot
 from cqels.engine.running import Running
 from cqels.flow import places, stages
 from cqels.flow.stages import Pipeline
-from cqels.kernels import layouts, window
+from cqels.kernels.memory import layout_hash
+from cqels.kernels.operators import window
 from cqels.lang import expressions, syntax
 from cqels.model.errors import CqelsError
 from cqels.model.sealed import seal, seal_json, unseal, unseal_json
@@ -132,10 +133,10 @@ def test_an_older_version_of_the_page_is_read(written: bytes, monkeypatch: pytes
 
 
 def test_a_layout_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = layouts.layouts()
+    before = layout_hash.layouts()
     constant = next(name for name, value in vars(window).items() if name.isupper() and type(value) is int)
     monkeypatch.setattr(window, constant, getattr(window, constant) + 1)
-    assert layouts.layouts.__wrapped__() != before
+    assert layout_hash.layouts.__wrapped__() != before
 
 
 def test_places_have_names_of_their_own() -> None:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from cqels.engine.engine import Engine
-from cqels.kernels import machine, rows, select, star, window
+from cqels.kernels import scheduler
+from cqels.kernels.containers import delta_queue
+from cqels.kernels.operators import filter_extend, star_window, window
 
 STREAM = "http://ex.org/s"
 QUERY = f"""PREFIX : <http://ex.org/> SELECT ?x ?v WHERE {{ STREAM <{STREAM}> [RANGE 5s] {{ ?x :a ?a ; :b ?b }}
@@ -28,16 +30,16 @@ def tell(engine: Engine, number: int, names: str) -> None:
 
 def window_of(engine: Engine) -> int:
     pipeline = engine.query("q").running.pipeline
-    return int(engine.arena.words[int(engine.arena.words[pipeline.place + machine.WINDOWS_AT]) + 1])
+    return int(engine.arena.words[int(engine.arena.words[pipeline.place + scheduler.WINDOWS_AT]) + 1])
 
 
 def test_a_whole_element_is_a_solution_by_itself(engine: Engine) -> None:
     for number in range(20):
         tell(engine, number, "ab")
     words, place = engine.arena.words, window_of(engine)
-    assert words[int(words[place + window.STAR]) + star.WHOLE_ONES] == 20
+    assert words[int(words[place + window.STAR]) + star_window.WHOLE_ONES] == 20
     (join,) = engine.query("q").running.pipeline.joins
-    assert all(words[queue + rows.TOTAL] == 0 for queue in join.inputs), "a triple went the way of patterns"
+    assert all(words[queue + delta_queue.TOTAL] == 0 for queue in join.inputs), "a triple went the way of patterns"
 
 
 def test_a_star_is_given_up_where_few_elements_are_whole(engine: Engine) -> None:
@@ -51,6 +53,6 @@ def test_rows_that_go_are_remembered(engine: Engine) -> None:
         tell(engine, number, "ab")
     (found,) = engine.query("q").running.pipeline.selects.values()
     words = engine.arena.words
-    assert words[found.place + select.NEXT] == 20
-    assert words[found.place + select.OLDEST] == 14
-    assert words[found.place + select.FORGOTTEN] == 0
+    assert words[found.place + filter_extend.NEXT] == 20
+    assert words[found.place + filter_extend.OLDEST] == 14
+    assert words[found.place + filter_extend.FORGOTTEN] == 0

@@ -84,8 +84,8 @@ def _called() -> str:
     import llvmlite
     from llvmlite import binding
 
-    from cqels.kernels.jit import cache_folder
-    from cqels.kernels.memory import Arena
+    from cqels.kernels.compiler.kernel import cache_folder
+    from cqels.kernels.memory.arena import Arena
 
     arena = Arena(size=1 << 20)
     try:

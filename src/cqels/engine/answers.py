@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cqels.engine.batch import Words
 from cqels.engine.terms import Column, Terms, columns_of
 from cqels.io import Result
-from cqels.kernels.rows import COLUMNS, NUMBER, TIME, WEIGHT
+from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of
 from cqels.plan.algebra import Query
 from cqels.plan.template import constructed

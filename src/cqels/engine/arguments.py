@@ -12,7 +12,7 @@ from typing import TypeAlias
 from pyoxigraph import NamedNode
 
 from cqels.io.objects import term_of
-from cqels.kernels.memory import is_arena
+from cqels.kernels.memory.arena import is_arena
 from cqels.model.errors import CqelsError, DataError
 from cqels.model.time import LATEST, MICROSECOND, parse_duration
 

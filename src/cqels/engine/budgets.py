@@ -20,8 +20,8 @@ import numpy as np
 
 from cqels.engine.arguments import refused
 from cqels.engine.batch import Words
-from cqels.kernels import machine
-from cqels.kernels.memory import LIMIT, REACHED
+from cqels.kernels import scheduler
+from cqels.kernels.memory.arena import LIMIT, REACHED
 from cqels.model.errors import CqelsError
 from cqels.model.interrupts import ticking
 from cqels.model.sizes import format_size, parse_size
@@ -192,7 +192,7 @@ def run_guarded(core: Core, running: Running, block: int) -> Job:
     if guard is None or running.stopped is not None:
         return
     words, pipeline = core.arena.words, running.pipeline.place
-    words[pipeline + machine.NEXT] = 0
+    words[pipeline + scheduler.NEXT] = 0
     events = _events(core, block)
     reasons: list[str] = []
     size = SLICE if running.name not in core.stops else 1
@@ -202,7 +202,7 @@ def run_guarded(core: Core, running: Running, block: int) -> Job:
         if reasons:
             break
     if reasons:
-        last = max(int(words[pipeline + machine.NEXT]) - 1, 0)
+        last = max(int(words[pipeline + scheduler.NEXT]) - 1, 0)
         time, number, stream = events[last, :3].tolist()
         stop(core, running, reasons[0], core.elements_at(number) - (stream < 0), time)
 
@@ -213,22 +213,26 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
     assert guard is not None
     known, place = core.stops.get(running.name), running.pipeline.place
     if known is not None:
-        left = known.ticks - int(words[place + machine.TICKS])
+        left = known.ticks - int(words[place + scheduler.TICKS])
         if left <= 0:
             reasons.append(known.reason)
             return True
         running.patience = min(running.patience, left)  # what comes after may be what it was stopped for
     timed = core.judging and guard.budget.time is not None
-    count, first, began = int(words[block + machine.ELEMENTS]), int(words[place + machine.NEXT]), now() if timed else 0
+    count, first, began = (
+        int(words[block + scheduler.ELEMENTS]),
+        int(words[place + scheduler.NEXT]),
+        now() if timed else 0,
+    )
 
     late: list[str] = []
 
     def is_late(time: int | None) -> bool:
-        reason = guard.overdue((now() if time is None else time) - began, int(words[place + machine.NEXT]) - first)
+        reason = guard.overdue((now() if time is None else time) - began, int(words[place + scheduler.NEXT]) - first)
         late.extend([reason] if reason else [])
         return reason is not None
 
-    words[block + machine.ELEMENTS] = end
+    words[block + scheduler.ELEMENTS] = end
     try:
         with _limited(core, running), _watching(core, is_late if timed else None):
             done = core.work(running, block, None if known is None else known.ticks)
@@ -239,9 +243,9 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
         reasons.append(late[-1])
         return True
     finally:
-        words[block + machine.ELEMENTS] = count
+        words[block + scheduler.ELEMENTS] = count
     if timed:
-        read = np.isin(_events(core, block)[first : int(words[place + machine.NEXT]), 2], [*running.streams])
+        read = np.isin(_events(core, block)[first : int(words[place + scheduler.NEXT]), 2], [*running.streams])
         reason = guard.judged(now() - began, int(np.count_nonzero(read)))
         if reason is not None:
             reasons.append(reason)
@@ -265,15 +269,15 @@ def _watching(core: Core, is_late: Callable[[int | None], bool] | None) -> Itera
 def _events(core: Core, block: int) -> Words:
     """The elements of a block: time, number, stream …"""
     words = core.arena.words
-    count, first = (int(words[block + word]) for word in (machine.ELEMENTS, machine.ELEMENTS_AT))
-    return core.arena.array(first, count * machine.ELEMENT_WORDS).reshape(count, machine.ELEMENT_WORDS)
+    count, first = (int(words[block + word]) for word in (scheduler.ELEMENTS, scheduler.ELEMENTS_AT))
+    return core.arena.array(first, count * scheduler.ELEMENT_WORDS).reshape(count, scheduler.ELEMENT_WORDS)
 
 
 def stop(core: Core, running: Running, why: str, number: int, time: int | None) -> None:
     """End a query: results of its complete ticks can still be taken, and its memory is given back."""
     words, pipeline = core.arena.words, running.pipeline.place
-    broken = words[pipeline + machine.AT] >= 0 or words[pipeline + machine.PHASE] == machine.COMING
-    ticks = int(words[pipeline + machine.TICKS]) - bool(broken)
+    broken = words[pipeline + scheduler.AT] >= 0 or words[pipeline + scheduler.PHASE] == scheduler.COMING
+    ticks = int(words[pipeline + scheduler.TICKS]) - bool(broken)
     when = "" if time is None else f", {format_time(time)}"
     end = core.stops.pop(running.name, None) or Stop(
         f"query {running.name} was stopped at element {number:,}{when}: {why}", ticks

@@ -17,7 +17,7 @@ from cqels.engine.batch import Words
 from cqels.engine.running import Running
 from cqels.engine.terms import Column, Terms
 from cqels.io import Result
-from cqels.kernels.columns import join_rows, measure_texts
+from cqels.kernels.terms.column_text import join_rows, measure_texts
 from cqels.model.errors import CqelsError
 from cqels.model.extras import optional
 from cqels.model.moments import Moment

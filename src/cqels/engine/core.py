@@ -27,13 +27,13 @@ from cqels.flow.compile import Compiler
 from cqels.flow.obstacles import times_matter
 from cqels.flow.ordering import orders_matter
 from cqels.flow.times import tell_times
-from cqels.kernels import dictionary as dictionary_kernels
-from cqels.kernels import machine
-from cqels.kernels.lore import tell
-from cqels.kernels.memory import FIRST, HEAP, ROOTS, SHARED, Arena, give
-from cqels.kernels.rows import COUNT, DATA, DONE, FULL, NUMBER, PAUSED, WIDTH, clear
-from cqels.kernels.select import PROGRAM
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import COUNT, DATA, DONE, FULL, NUMBER, PAUSED, WIDTH, clear
+from cqels.kernels.memory.arena import FIRST, HEAP, ROOTS, SHARED, Arena, give
+from cqels.kernels.operators.filter_extend import PROGRAM
+from cqels.kernels.terms import term_table as dictionary_kernels
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.sort_key_fallback import tell
 from cqels.model.errors import QueryError
 from cqels.model.interrupts import Working, between_steps
 from cqels.model.terms import Triple
@@ -116,7 +116,7 @@ class Core:
         """Give words outside the arena that must not be forgotten: of elements that wait to be brought here."""
         self._release_at = _LEAST_RELEASE
         itself = proxy(self)
-        self._steps = machine.Steps(lambda: bool(itself.is_abandoned()))
+        self._steps = scheduler.Steps(lambda: bool(itself.is_abandoned()))
         self._is_alone = False
         """What is worked for is a query that no other has a part in."""
         self._abandoned: BaseException | None = None
@@ -183,7 +183,7 @@ class Core:
     def begin(self, running: Running) -> None:
         """Let a new pipeline know what time it is, and what the dataset says."""
         if self.last is not None:
-            self.arena.words[running.pipeline.place + machine.LAST] = self.last
+            self.arena.words[running.pipeline.place + scheduler.LAST] = self.last
         self._refresh(running)
 
     def planned(self, query: Query, name: str, streams: dict[str, int]) -> Running:
@@ -209,16 +209,16 @@ class Core:
         query = running.query
         if fit is not None:
             running.plan, running.fresh = fit.plan, fit.fresh
-        closing = machine.CLOSING if query.policy == "window-close" else 0
-        always = machine.ALWAYS_SENT if query.emit == "rstream" else 0
+        closing = scheduler.CLOSING if query.policy == "window-close" else 0
+        always = scheduler.ALWAYS_SENT if query.emit == "rstream" else 0
         if always and query.form != "ask":
-            always = machine.silent_when_empty(always)
-        apart = machine.EXPIRY_APART if query.policy == "cqels-1" else 0
+            always = scheduler.silent_when_empty(always)
+        apart = scheduler.EXPIRY_APART if query.policy == "cqels-1" else 0
         self.calls.asked = []
         compiler = Compiler(self.arena, self.calls, running.known, running.fresh, bool(always), running.name)
         every = 0
         if fit is not None:
-            compiler.logs, compiler.slides, every = fit.logs, list(fit.slides), machine.EVERY_ELEMENT
+            compiler.logs, compiler.slides, every = fit.logs, list(fit.slides), scheduler.EVERY_ELEMENT
         flags, logged = closing | always | apart | every, fit is not None and fit.logged
         heap = self.arena.make_heap()
         try:
@@ -490,7 +490,7 @@ class Core:
             elements = batch.streams >= 0
             numbers = np.cumsum(elements, dtype=np.int64) * STEP
             numbers += self.number - STEP * elements
-        there = _different(batch.streams) - {machine.HEARTBEAT}
+        there = _different(batch.streams) - {scheduler.HEARTBEAT}
         groups: dict[frozenset[int], list[Running]] = {}
         for each in pipelines:
             groups.setdefault(each.streams & there, []).append(each)
@@ -502,10 +502,10 @@ class Core:
         for streams, readers in groups.items():
             places = [
                 order[slice(*np.searchsorted(ordered, [stream, stream + 1]))]
-                for stream in (machine.HEARTBEAT, *streams)
+                for stream in (scheduler.HEARTBEAT, *streams)
             ]
             chosen = np.sort(np.concatenate(places))
-            first, last = (_event(int(batch.times[end]), machine.ADVANCE) for end in (0, -1))
+            first, last = (_event(int(batch.times[end]), scheduler.ADVANCE) for end in (0, -1))
             part = Batch.concatenate([first, batch.take(chosen), last])
             yield part, np.concatenate([numbers[:1], numbers[chosen], numbers[-1:]]), readers
 
@@ -530,8 +530,8 @@ class Core:
                 continue
             if running.pipeline.recomputed:
                 self._recomputation.changed(running.pipeline)
-            self.arena.words[running.pipeline.place + machine.PENDING] = 1
-            block = self._block(_event(self.last or 0, machine.UPDATE), np.array([self.number]))
+            self.arena.words[running.pipeline.place + scheduler.PENDING] = 1
+            block = self._block(_event(self.last or 0, scheduler.UPDATE), np.array([self.number]))
             yield from self._run(running, block)
             made.extend(self._made(running))
         self.feeding.clear(self.pipelines)
@@ -543,7 +543,7 @@ class Core:
             if self._refresh(running):
                 if running.pipeline.recomputed:
                     self._recomputation.changed(running.pipeline)
-                self.arena.words[running.pipeline.place + machine.PENDING] = 1
+                self.arena.words[running.pipeline.place + scheduler.PENDING] = 1
 
     # ------------------------------------------------------------ queries that feed others
 
@@ -605,7 +605,7 @@ class Core:
             boundary, _, place = min(due)
             if boundary == before:
                 return
-            block = self._block(_event(boundary + 1, machine.ADVANCE), np.array([self.number]))
+            block = self._block(_event(boundary + 1, scheduler.ADVANCE), np.array([self.number]))
             yield from self._run(linked[place], block)
             made.extend(self._made(linked[place]))
             yield from self._deliver(linked, made)
@@ -614,7 +614,7 @@ class Core:
         """The first boundary at which something happens to a query; `before` if there is none before that."""
         if running.stopped is not None:
             return before
-        return int(machine.next_due(self.arena.base, running.pipeline.place, self.start, before))
+        return int(scheduler.next_due(self.arena.base, running.pipeline.place, self.start, before))
 
     def _depth(self, running: Running) -> int:
         return 1 + max((self._depth(each) for each in self._makers(running)), default=0)
@@ -631,7 +631,7 @@ class Core:
     def _block(self, batch: Batch, numbers: Words) -> int:
         """Write a block of elements for the machine: its place, the same one for every block."""
         count = len(batch)
-        words = machine.BLOCK_WORDS + machine.ELEMENT_WORDS * count + len(batch.triples)
+        words = scheduler.BLOCK_WORDS + scheduler.ELEMENT_WORDS * count + len(batch.triples)
         place, room = self.block
         if words > room:
             if place:
@@ -639,11 +639,11 @@ class Core:
             room = 1 << max(words - 1, 1023).bit_length()
             place = self.arena.take(room)
             self.block = place, room
-        elements = place + machine.BLOCK_WORDS
-        triples = elements + machine.ELEMENT_WORDS * count
+        elements = place + scheduler.BLOCK_WORDS
+        triples = elements + scheduler.ELEMENT_WORDS * count
         block = self.arena.array(place, words)
-        block[: machine.BLOCK_WORDS] = count, elements, triples, self.start
-        rows = block[machine.BLOCK_WORDS : triples - place].reshape(count, machine.ELEMENT_WORDS)
+        block[: scheduler.BLOCK_WORDS] = count, elements, triples, self.start
+        rows = block[scheduler.BLOCK_WORDS : triples - place].reshape(count, scheduler.ELEMENT_WORDS)
         rows[:, 0], rows[:, 1], rows[:, 2] = batch.times, numbers, batch.streams
         rows[:, 3] = 0 if count == 1 else np.cumsum(batch.counts) - batch.counts
         rows[:, 4] = batch.counts
@@ -654,7 +654,7 @@ class Core:
         """Run a pipeline over a block. Most often that is done before anything is given."""
         if running.guard is not None:
             return run_guarded(self, running, block)
-        self.arena.words[running.pipeline.place + machine.NEXT] = 0
+        self.arena.words[running.pipeline.place + scheduler.NEXT] = 0
         work = partial(self._work_in_heap, running, block)
         outcome = _outcome(work)
         return () if outcome is DONE else self.going_on(running, work, outcome)
@@ -691,11 +691,11 @@ class Core:
                 continue
             if status == FULL:
                 self._raise_full(running)
-            number = int(words[pipeline.place + machine.AT])
+            number = int(words[pipeline.place + scheduler.AT])
             if number == 0:  # the windows come before all operators
                 tell_times(self.dictionary, pipeline.place)
             elif number in pipeline.groups:
-                from cqels.kernels.folds import serve
+                from cqels.kernels.operators.aggregate_setup import serve
 
                 serve(self.dictionary, pipeline.groups[number])
             elif number in pipeline.recomputed:
@@ -729,12 +729,12 @@ class Core:
 
     def _stretch(self, running: Running, block: int) -> int:
         """Let the machine work until it has to ask, or has done enough at once."""
-        return int(machine.run(self.arena.base, running.pipeline.place, block, self._steps.address, running.patience))
+        return int(scheduler.run(self.arena.base, running.pipeline.place, block, self._steps.address, running.patience))
 
     def gather(self, running: Running, most: int | None = None) -> None:
         """Take what a pipeline has sent, at its first so many ticks or at all of them; what it logs is not for us."""
         words = self.arena.words
-        queue = int(words[running.pipeline.place + machine.RESULTS])
+        queue = int(words[running.pipeline.place + scheduler.RESULTS])
         if (count := int(words[queue + COUNT])) and running.pipeline.sends:
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
             rows = words[data : data + count * width].reshape(count, width).copy()
@@ -763,7 +763,7 @@ class Core:
         self.terms.forget()
         for running in self.pipelines:
             if running.pipeline.terms:
-                from cqels.kernels.sorting import forget_lore
+                from cqels.kernels.terms.sort_keys import forget_lore
 
                 with within(self, running):
                     forget_lore(base, running.pipeline.terms)

@@ -42,8 +42,8 @@ from cqels.engine.snapshot import Aside, State
 from cqels.engine.standing import StandingQuery, check_callback
 from cqels.io import Element, Rejected, RejectLog, StreamSettings, late_reason
 from cqels.io.objects import quads_of, triples_of
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.interrupts import Working, uninstall
 from cqels.model.time import EARLIEST, LATEST

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyoxigraph import NamedNode
 
 from cqels.engine.sharing import named
-from cqels.kernels import machine
-from cqels.kernels.feed import AHEAD, LOG, ROW
-from cqels.kernels.rows import COUNT, clear
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import COUNT, clear
+from cqels.kernels.operators.shared_input import AHEAD, LOG, ROW
 from cqels.lang.expressions import walk
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Project, Stream, expressions_of, walk_plan
@@ -126,7 +126,7 @@ class Feeding:
 
     def _log(self, feeder: Running) -> int:
         """The queue of its log."""
-        return int(self.core.arena.words[feeder.pipeline.place + machine.RESULTS])
+        return int(self.core.arena.words[feeder.pipeline.place + scheduler.RESULTS])
 
     # ------------------------------------------------------------ blocks
 
@@ -140,7 +140,7 @@ class Feeding:
         for each in pipelines:  # who feeds comes before who is fed
             if each.compiled is None:
                 continue
-            count = int(words[each.pipeline.place + machine.TICKS])
+            count = int(words[each.pipeline.place + scheduler.TICKS])
             if not each.pipeline.sends:
                 ticks[self._log(each)] = count
             for feed in each.pipeline.feeds:

@@ -18,8 +18,9 @@ import numpy as np
 from cqels.engine.batch import Batch, Words
 from cqels.engine.core import Core
 from cqels.engine.running import Running
-from cqels.kernels import machine, star, window
-from cqels.kernels.rows import NEVER
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import NEVER
+from cqels.kernels.operators import star_window, window
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 
@@ -60,8 +61,8 @@ def elements_of(core: Core) -> tuple[Batch, Words]:
     found: list[tuple[bool, Words]] = []
     for running in core.pipelines:
         place = running.pipeline.place
-        at = int(words[place + machine.WINDOWS_AT])
-        for each in range(int(words[place + machine.WINDOWS])):
+        at = int(words[place + scheduler.WINDOWS_AT])
+        for each in range(int(words[place + scheduler.WINDOWS])):
             stream, one, _ = words[at + 3 * each : at + 3 * each + 3].tolist()
             kind = int(words[one + window.KIND])
             if kind >= window.TOLD:
@@ -96,17 +97,18 @@ def _rows_of_star(words: Words, one: int) -> Words:
     place = int(words[one + window.STAR])
     if place == 0:
         return np.zeros((0, 5), np.int64)
-    patterns = int(words[place + star.PATTERNS])
-    width = star.OBJECTS + patterns
+    patterns = int(words[place + star_window.PATTERNS])
+    width = star_window.OBJECTS + patterns
     ring, room, left, come = (
-        int(words[place + each]) for each in (star.RING, star.ROOM, star.ROWS_LEFT, star.ROWS_COME)
+        int(words[place + each])
+        for each in (star_window.RING, star_window.ROOM, star_window.ROWS_LEFT, star_window.ROWS_COME)
     )
     rows = words[ring : ring + room * width].reshape(room, width)[np.arange(left, come) & (room - 1)]
     parts = []
     for number in range(patterns):
-        predicate = int(words[place + star.FIRST_PATTERN + star.PATTERN_WORDS * number])
-        stamps = rows[:, star.ROW_NUMBER], rows[:, star.ROW_TIME]
-        objects = rows[:, star.OBJECTS + number]
+        predicate = int(words[place + star_window.FIRST_PATTERN + star_window.PATTERN_WORDS * number])
+        stamps = rows[:, star_window.ROW_NUMBER], rows[:, star_window.ROW_TIME]
+        objects = rows[:, star_window.OBJECTS + number]
         parts.append(np.column_stack([*stamps, rows[:, 0], np.full(len(rows), predicate), objects]))
     return np.stack(parts, axis=1).reshape(-1, 5) if parts else np.zeros((0, 5), np.int64)
 
@@ -117,8 +119,8 @@ def clock_of(core: Core, running: Running) -> dict[str, int]:
         return {"began": running.began}
     unit = running if running.member is None else running.member.running
     words, place = core.arena.words, unit.pipeline.place
-    fields = {"ticks": machine.TICKS, "now": machine.NOW, "last": machine.LAST, "pending": machine.PENDING}
-    slides, at = int(words[place + machine.SLIDES]), int(words[place + machine.SLIDES_AT])
+    fields = {"ticks": scheduler.TICKS, "now": scheduler.NOW, "last": scheduler.LAST, "pending": scheduler.PENDING}
+    slides, at = int(words[place + scheduler.SLIDES]), int(words[place + scheduler.SLIDES_AT])
     closed = [int(words[at + 2 * each + 1]) for each in range(slides)]
     told = {name: int(words[place + field]) for name, field in fields.items()}
     return {"began": running.began, "closed": min([each for each in closed if each != NEVER], default=NEVER), **told}
@@ -185,18 +187,18 @@ def _replay(core: Core, running: Running, clock: dict[str, int], history: Histor
     chosen = np.flatnonzero(mine)
     first = int(history.held.times[chosen[0]]) if len(chosen) else NEVER
     if clock["closed"] != NEVER:
-        _event(core, running, min(clock["closed"], first) if len(chosen) else clock["closed"], machine.ADVANCE)
+        _event(core, running, min(clock["closed"], first) if len(chosen) else clock["closed"], scheduler.ADVANCE)
     for at in range(0, len(chosen), _CHUNK):
         part = chosen[at : at + _CHUNK]
         _run(core, running, history.held.take(part), history.numbers[part])
     if clock["ticks"] > 0:
-        _event(core, running, clock["now"], machine.ADVANCE)
-        words[place + machine.PENDING] = 1
-        _event(core, running, clock["now"], machine.UPDATE)
+        _event(core, running, clock["now"], scheduler.ADVANCE)
+        words[place + scheduler.PENDING] = 1
+        _event(core, running, clock["now"], scheduler.UPDATE)
     if clock["last"] != NEVER:
-        _event(core, running, clock["last"], machine.ADVANCE)
-    words[place + machine.TICKS], words[place + machine.LAST] = clock["ticks"], clock["last"]
-    words[place + machine.PENDING] = clock["pending"]
+        _event(core, running, clock["last"], scheduler.ADVANCE)
+    words[place + scheduler.TICKS], words[place + scheduler.LAST] = clock["ticks"], clock["last"]
+    words[place + scheduler.PENDING] = clock["pending"]
 
 
 def _event(core: Core, running: Running, time: int, kind: int) -> None:

@@ -15,8 +15,8 @@ from cqels.io.faults import UNREADABLE, parsed, triple_of
 from cqels.io.files import MARK
 from cqels.io.ntriples import parse_timed_line
 from cqels.io.objects import triples_of
-from cqels.kernels.terms import Block, tokenize
-from cqels.kernels.tokenizer import EMPTY, TIMED, TRIPLE
+from cqels.kernels.readers.line_tokenizer import EMPTY, TIMED, TRIPLE
+from cqels.kernels.terms.arena_dictionary import Block, tokenize
 from cqels.model.errors import CqelsError, DataError
 from cqels.model.terms import Triple
 from cqels.model.time import parse_time, unit_nanoseconds

@@ -1,4 +1,4 @@
-"""Lifting templates laid out in words and bytes, as `cqels.kernels.records` reads them; nothing is lifted here."""
+"""Lifting templates laid out in words and bytes for `cqels.kernels.readers.csv_lifter`; nothing is lifted here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.terms import Terms
 from cqels.io.lifting import PLACE, ObjectTemplate, Template
-from cqels.kernels import records as kernels
+from cqels.kernels.readers import csv_lifter as kernels
 from cqels.model.ids import CODE_BOOLEAN, CODE_DATE_TIME, CODE_DECIMAL, CODE_DOUBLE, CODE_FLOAT, CODE_INTEGER
 from cqels.model.terms import (
     RDF,

@@ -25,8 +25,8 @@ from cqels.io.faults import UNREADABLE
 from cqels.io.files import MARK
 from cqels.io.lifting import Template, delimiter_of, lift_records
 from cqels.io.records import check_columns, csv_names, csv_records
-from cqels.kernels.records import DONE, FULL, NO_ROOM, UNTIMED, read_records
-from cqels.kernels.text import MANY
+from cqels.kernels.memory.byte_strings import MANY
+from cqels.kernels.readers.csv_lifter import DONE, FULL, NO_ROOM, UNTIMED, read_records
 
 PIECE = 1 << 18
 """Bytes that are read at a time: not more than stay near."""

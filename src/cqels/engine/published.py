@@ -16,7 +16,7 @@ from cqels.engine.answers import Answers, Row, by_text
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
 from cqels.io import Result
-from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
+from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
 from cqels.lang.syntax import Range
 from cqels.model.dictionary import term_of
 from cqels.plan.algebra import Plan, Stream

@@ -15,10 +15,11 @@ import numpy as np
 from pyoxigraph import Literal, NamedNode
 
 from cqels.flow.stages import Kept, Pipeline, Recomputed, put_row, tells_time
-from cqels.kernels import machine, window
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import ALWAYS, COUNT, DATA, NEVER, WIDTH, clear
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import ALWAYS, COUNT, DATA, NEVER, WIDTH, clear
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators import window
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.syntax import Range
 from cqels.model.dictionary import decode, encode
 from cqels.model.interrupts import exposed
@@ -47,10 +48,10 @@ class Recomputation:
 
     def serve(self, pipeline: Pipeline, part: Recomputed, seed: str) -> None:
         """Compute a part at the tick that its pipeline is in."""
-        now = int(self._arena.words[pipeline.place + machine.NOW])
+        now = int(self._arena.words[pipeline.place + scheduler.NOW])
         contents = {source: self._content(pipeline, source, kept, now) for source, kept in part.windows.items()}
         self._notice(pipeline, part, contents)
-        self._arena.words[part.place + machine.UNTIL] = self._until(pipeline, part, contents, now)
+        self._arena.words[part.place + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
         bag = exposed(lambda: evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events))
         after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
@@ -65,7 +66,7 @@ class Recomputation:
     def changed(self, pipeline: Pipeline) -> None:
         """The dataset has changed: what reads it is computed anew at the next tick."""
         for part in pipeline.recomputed.values():
-            self._arena.words[part.place + machine.CHANGED] = 1
+            self._arena.words[part.place + scheduler.CHANGED] = 1
 
     # ------------------------------------------------------------ rows
 
@@ -140,7 +141,7 @@ class Recomputation:
         if source.window.slide is None:
             return {}
         words = self._arena.words
-        closed = int(words[int(words[pipeline.place + machine.SLIDES_AT]) + 2 * kept.slide + 1])
+        closed = int(words[int(words[pipeline.place + scheduler.SLIDES_AT]) + 2 * kept.slide + 1])
         if closed == NEVER:
             return {source.window.slide: None}
         after = (each.number for each in arrivals if each.time > closed)
@@ -154,9 +155,9 @@ class Recomputation:
             told = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
             if told != int(words[kept.told]):
                 words[kept.told] = told
-                words[pipeline.place + machine.PENDING] = 1
+                words[pipeline.place + scheduler.PENDING] = 1
             if stamps:
-                words[pipeline.place + machine.FILLED] = 1
+                words[pipeline.place + scheduler.FILLED] = 1
 
     # ------------------------------------------------------------ the world
 

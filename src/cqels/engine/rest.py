@@ -16,9 +16,8 @@ from cqels.engine.core import Core
 from cqels.engine.feeding import Fit
 from cqels.flow.obstacles import times_matter
 from cqels.flow.ordering import orders_matter
-from cqels.kernels import machine
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import (
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import (
     ALWAYS,
     COLUMNS,
     DATA,
@@ -31,6 +30,7 @@ from cqels.kernels.rows import (
     add_rows,
     make_queue,
 )
+from cqels.kernels.memory.arena import Arena
 from cqels.model.dictionary import term_of
 from cqels.plan.algebra import Query, Reused, walk_plan
 from cqels.plan.spread import FIRST_NAME
@@ -73,7 +73,7 @@ class Rest:
             solutions = changes[_FIRST].is_null().combine_chunks()
             changes, which = changes.filter(solutions), which[solutions.to_numpy(zero_copy_only=False)]
         arena, place = self._core.arena, self._running.pipeline.place
-        before = int(arena.words[place + machine.TICKS])
+        before = int(arena.words[place + scheduler.TICKS])
         rows = np.empty((changes.num_rows, int(arena.words[self._log + WIDTH])), np.int64)
         rows[:, WEIGHT] = _numbers(changes["weight"])
         rows[:, [TIME, NUMBER, OLDEST]] = NEVER, -1, ALWAYS

@@ -19,7 +19,7 @@ from cqels.flow.obstacles import computed_anew
 from cqels.flow.places import names_of, places_of, shape_of
 from cqels.flow.stages import Pipeline
 from cqels.io import Result
-from cqels.kernels.rows import COLUMNS
+from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.model.collection import without_collection
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.reuse import Occurrence

@@ -19,8 +19,8 @@ from cqels.engine.intake import Intake
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.gather import GENERATED_AT_TIME
 from cqels.io.ntriples import LineKind, blank_scope, read_texts
-from cqels.kernels.terms import Block, tokenize
-from cqels.kernels.tokenizer import EMPTY, QUAD, TIMED
+from cqels.kernels.readers.line_tokenizer import EMPTY, QUAD, TIMED
+from cqels.kernels.terms.arena_dictionary import Block, tokenize
 from cqels.model.time import unit_nanoseconds
 
 LONGEST = 1 << 24

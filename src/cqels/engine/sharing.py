@@ -19,8 +19,8 @@ from pyoxigraph import Literal
 from cqels.engine.batch import Words
 from cqels.engine.thresholds import listed, loosest
 from cqels.flow.stages import put_rows
-from cqels.kernels.rows import COLUMNS
-from cqels.kernels.thresholds import Listed, tell_thresholds
+from cqels.kernels.containers.delta_queue import COLUMNS
+from cqels.kernels.operators.threshold_router import Listed, tell_thresholds
 from cqels.model.terms import Term
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.scope import variables

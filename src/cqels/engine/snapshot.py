@@ -27,8 +27,8 @@ from cqels.engine.running import Running
 from cqels.engine.sharing import Share
 from cqels.flow.places import with_places
 from cqels.io import Result, StreamSettings
-from cqels.kernels.layouts import layouts
-from cqels.kernels.memory import FIRST, ROOTS, USED, Arena, give, is_arena
+from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
+from cqels.kernels.memory.layout_hash import layouts
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Damaged, OtherLayouts
 from cqels.model.release import RELEASE

@@ -12,8 +12,8 @@ from pyoxigraph import Literal
 
 from cqels.engine.batch import Words
 from cqels.io.objects import TERMS, not_taken
-from cqels.kernels.columns import NUMBER_BYTES, number_words, place_texts
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.column_text import NUMBER_BYTES, number_words, place_texts
 from cqels.model.dictionary import decode, encode, term_of
 from cqels.model.ids import CODE_INTEGER, TYPE_MASK, VALUE_BITS, inline_literal
 from cqels.model.terms import XSD_INTEGER, Term
@@ -39,7 +39,7 @@ def _column(column: Words) -> Column:
 
 
 class Texts(NamedTuple):
-    """Where the N-Triples texts of words are (`cqels.kernels.columns`), and what they are kept in beside the arena."""
+    """Where the N-Triples texts of words are (`kernels.terms.column_text`), and what they are kept in, too."""
 
     places: Words
     kept: tuple[Any, ...]

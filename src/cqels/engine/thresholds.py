@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
-from cqels.kernels.thresholds import Listed
+from cqels.kernels.operators.threshold_router import Listed
 from cqels.lang.expressions import Call
 from cqels.model.numbers import DECIMAL, Kind
 from cqels.model.terms import Term

@@ -7,13 +7,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cqels.kernels.expression import DONE, FIRST_FUNCTION, FULL, MATERIALISE, REQUEST, SETTLE, TRUTH
-from cqels.kernels.memo import ARGUMENTS, COUNT, FIRST_ARGUMENT, FUNCTION, RESULT, forget, make_memo, remember
-from cqels.kernels.memory import Arena
-from cqels.kernels.operations import Operation
-from cqels.kernels.rows import NEVER
-from cqels.kernels.select import PROGRAM
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.containers.delta_queue import NEVER
+from cqels.kernels.expressions.call_cache import (
+    ARGUMENTS,
+    COUNT,
+    FIRST_ARGUMENT,
+    FUNCTION,
+    RESULT,
+    forget,
+    make_memo,
+    remember,
+)
+from cqels.kernels.expressions.interpreter import DONE, FIRST_FUNCTION, FULL, MATERIALISE, REQUEST, SETTLE, TRUTH
+from cqels.kernels.expressions.opcodes import Operation
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.filter_extend import PROGRAM
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Expression, Var
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import Register, Tag, register_value

@@ -25,15 +25,15 @@ from cqels.flow.ordering import latest, listing, slice_stage, told_again
 from cqels.flow.paths import path_stage
 from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
 from cqels.flow.windows import Windows
-from cqels.kernels import machine
-from cqels.kernels.ahead import make_hints
-from cqels.kernels.feed import COUNTED_AT
-from cqels.kernels.gaps import periods_of
-from cqels.kernels.negation import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
-from cqels.kernels.rows import ALWAYS, EQUALS, NEVER, SEQ, make_queue
-from cqels.kernels.table import make_table
-from cqels.kernels.window import CLOCK
-from cqels.kernels.window import QUEUE as WINDOW_QUEUE
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import ALWAYS, EQUALS, NEVER, SEQ, make_queue
+from cqels.kernels.containers.hash_table import make_table
+from cqels.kernels.operators.gap_skipping import periods_of
+from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN, LEFT_JOIN, MINUS, SEMI_JOIN
+from cqels.kernels.operators.shared_input import COUNTED_AT
+from cqels.kernels.operators.window import CLOCK
+from cqels.kernels.operators.window import QUEUE as WINDOW_QUEUE
+from cqels.kernels.prefetch.window_prefetch import make_hints
 from cqels.lang.expressions import Call, Exists, Expression, Var, junction
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
@@ -162,7 +162,7 @@ class Compiler(Windows):
         moves = of_time or any(kept.told for kept in windows.values())
         reads = [word for kept in windows.values() for word in (kept.place, 0, 0)]
         place = self.words([0, int(moves), 1, NEVER if moves else ALWAYS, len(windows), *reads])
-        self.add(machine.RECOMPUTE, place)
+        self.add(scheduler.RECOMPUTE, place)
         before = self.taken(make_queue(self.arena.base, len(names)))
         self.recomputed[len(self.operators)] = Recomputed(
             plan, reason, place, stage, before, windows, ranked, self.events, of_time, needs_windows(plan)
@@ -358,8 +358,8 @@ class Compiler(Windows):
     # ------------------------------------------------------------ groups
 
     def _group(self, plan: algebra.Group, active: int | None) -> Stage:
-        from cqels.kernels.folds import Fold, make_grouping
-        from cqels.kernels.group import NEWEST, SPANS
+        from cqels.kernels.operators.aggregate import NEWEST, SPANS
+        from cqels.kernels.operators.aggregate_setup import Fold, make_grouping
 
         source = self.stage(plan.input, active)
         whole = tuple(place for place, name in enumerate(source.columns) if not name.startswith("_:"))
@@ -381,7 +381,7 @@ class Compiler(Windows):
         keys = [source.columns.index(key) for key in plan.keys]
         fresh = 0 if not self.fresh else SPANS if self.spans else NEWEST
         place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
-        self.add(machine.GROUP, place)
+        self.add(scheduler.GROUP, place)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         given = {name for name, node in plan.aggregates if node.name == "COUNT"}
         given |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
@@ -410,41 +410,41 @@ class Compiler(Windows):
             self.keep_matching()
         self.remember_dear()
         results = self.taken(make_queue(self.arena.base, len(columns) + logged))
-        words: list[int] = [0] * machine.PIPELINE_WORDS
+        words: list[int] = [0] * scheduler.PIPELINE_WORDS
         operators = [(*each, self._idle.get(number, 1)) for number, each in enumerate(self.operators)]
-        words[machine.OPERATORS], words[machine.OPERATORS_AT] = len(operators), self._pairs(operators)
-        words[machine.WINDOWS], words[machine.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
-        words[machine.SLIDES] = len(self.slides)
-        words[machine.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
+        words[scheduler.OPERATORS], words[scheduler.OPERATORS_AT] = len(operators), self._pairs(operators)
+        words[scheduler.WINDOWS], words[scheduler.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
+        words[scheduler.SLIDES] = len(self.slides)
+        words[scheduler.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
         periods = periods_of(self.slides)
-        words[machine.PERIODS], words[machine.PERIODS_AT] = len(periods), self._pairs(periods)
-        words[machine.QUEUES], words[machine.QUEUES_AT] = len(self.queues), self.words(self.queues)
-        words[machine.SOLUTIONS], words[machine.RESULTS] = solutions, results
-        words[machine.EMIT] = machine.WHOLE if whole else machine.LOGGED if logged else machine.CHANGES
-        words[machine.ORDERED_AT] = order
-        words[machine.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
-        words[machine.AT], words[machine.FLAGS] = -1, flags
-        words[machine.LAST] = words[machine.BOUNDARY] = NEVER
+        words[scheduler.PERIODS], words[scheduler.PERIODS_AT] = len(periods), self._pairs(periods)
+        words[scheduler.QUEUES], words[scheduler.QUEUES_AT] = len(self.queues), self.words(self.queues)
+        words[scheduler.SOLUTIONS], words[scheduler.RESULTS] = solutions, results
+        words[scheduler.EMIT] = scheduler.WHOLE if whole else scheduler.LOGGED if logged else scheduler.CHANGES
+        words[scheduler.ORDERED_AT] = order
+        words[scheduler.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
+        words[scheduler.AT], words[scheduler.FLAGS] = -1, flags
+        words[scheduler.LAST] = words[scheduler.BOUNDARY] = NEVER
         patterns: dict[int, list[int]] = {}
         for kind, at in self.operators:
-            if kind == machine.MATCH:
+            if kind == scheduler.MATCH:
                 patterns.setdefault(int(self.arena.words[at]), []).append(at)
-        joins = [at for kind, at in self.operators if kind == machine.JOIN]
+        joins = [at for kind, at in self.operators if kind == scheduler.JOIN]
         hints = [
             make_hints(self.arena, each, patterns.get(int(self.arena.words[each + WINDOW_QUEUE]), ()), joins)
             for _, each, _ in self.windows
         ]
-        words[machine.HINTS_AT] = self.words(hints)
-        words[machine.PENDING] = 1  # the first tick counts as a change
-        words[machine.SOURCE] = source = told_again(self)
+        words[scheduler.HINTS_AT] = self.words(hints)
+        words[scheduler.PENDING] = 1  # the first tick counts as a change
+        words[scheduler.SOURCE] = source = told_again(self)
         place = self.words(words)
         for feed in self.feeds:
-            self.arena.words[feed + COUNTED_AT] = place + machine.TICKS
-        groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == machine.GROUP}
-        self.steps = {kind for kind, _ in self.operators} | ({machine.LISTING} if whole else set())
+            self.arena.words[feed + COUNTED_AT] = place + scheduler.TICKS
+        groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == scheduler.GROUP}
+        self.steps = {kind for kind, _ in self.operators} | ({scheduler.LISTING} if whole else set())
         if source:
-            joined = self.operators[source - 1][0] == machine.JOIN
-            self.steps.add(machine.TELL_JOINED if joined else machine.TELL_GROUPS)
+            joined = self.operators[source - 1][0] == scheduler.JOIN
+            self.steps.add(scheduler.TELL_JOINED if joined else scheduler.TELL_GROUPS)
         return Pipeline(
             place,
             query,

@@ -1,4 +1,4 @@
-"""The compiler of expressions: SPARQL's expressions become programs of `cqels.kernels.expression`.
+"""The compiler of expressions: SPARQL's expressions become programs of `cqels.kernels.expressions.interpreter`.
 
 What has values in registers is computed by the kernels; what needs text becomes a call.  A call is as large as it can
 be without more variables, so that no text on the way gets into the dictionary.  But a part of it that takes few values
@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from cqels.flow.calls import NATIVE_NAMES, Calls, Function
-from cqels.kernels.expression import (
+from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME
+from cqels.kernels.expressions.call_cache import FIRST_ARGUMENT
+from cqels.kernels.expressions.interpreter import (
     CODE,
     CONSTANTS,
     ERROR_REGISTER,
@@ -24,11 +26,9 @@ from cqels.kernels.expression import (
     REQUEST,
     RESULT_REGISTER,
 )
-from cqels.kernels.memo import FIRST_ARGUMENT
-from cqels.kernels.memory import Arena, give
-from cqels.kernels.operations import Operation
-from cqels.kernels.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
-from cqels.kernels.rows import COLUMNS, NUMBER, OLDEST, TIME
+from cqels.kernels.expressions.opcodes import Operation
+from cqels.kernels.expressions.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
+from cqels.kernels.memory.arena import Arena, give
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of, walk
 from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term

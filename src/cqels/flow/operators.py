@@ -9,20 +9,20 @@ from cqels.flow.calls import Calls
 from cqels.flow.early import early_conditions
 from cqels.flow.expressions import Given, compile_expression
 from cqels.flow.stages import Compared, JoinTrace, Select, Stage
-from cqels.kernels import machine
-from cqels.kernels.buffers import make_bag, make_ring
-from cqels.kernels.conditions import Condition
-from cqels.kernels.distinct import make_distinct
-from cqels.kernels.expression import CODE, LENGTH
-from cqels.kernels.feed import make_feed
-from cqels.kernels.join import MOST_INPUTS, Input, make_join
-from cqels.kernels.memory import Arena
-from cqels.kernels.narrow import make_narrow
-from cqels.kernels.negation import LEFT_JOIN, make_negation
-from cqels.kernels.rows import COLUMNS, make_queue, widen
-from cqels.kernels.select import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
-from cqels.kernels.thresholds import make_thresholds
-from cqels.kernels.union import make_copied, make_project, make_union
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import COLUMNS, make_queue, widen
+from cqels.kernels.containers.row_buffer import make_bag, make_ring
+from cqels.kernels.expressions.interpreter import CODE, LENGTH
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.operators.distinct import make_distinct
+from cqels.kernels.operators.filter_extend import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
+from cqels.kernels.operators.join import MOST_INPUTS, Input, make_join
+from cqels.kernels.operators.join_conditions import Condition
+from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN, make_negation
+from cqels.kernels.operators.per_query_expiry import make_narrow
+from cqels.kernels.operators.project_union import make_copied, make_project, make_union
+from cqels.kernels.operators.shared_input import make_feed
+from cqels.kernels.operators.threshold_router import make_thresholds
 from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.terms import Term
 from cqels.plan.scope import needed
@@ -90,7 +90,7 @@ class Operators:
         place = make_join(
             self.arena, out, made, timing=timing, conditions=compiled, dictionary=self.calls.dictionary.place
         )
-        self.add(machine.JOIN, place)
+        self.add(scheduler.JOIN, place)
         programs = tuple(each.program for each in compiled)
         self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs), tuple(early.values()), programs))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
@@ -118,7 +118,7 @@ class Operators:
             exact=exact,
             timing=timing,
         )
-        self.add(machine.NEGATION, place)
+        self.add(scheduler.NEGATION, place)
         if mode == LEFT_JOIN:
             return Stage(out, names, left.nullable | frozenset(added))
         return replace(left, queue=out)
@@ -126,7 +126,7 @@ class Operators:
     def distinct(self, source: Stage) -> Stage:
         out = self.queue(len(source.columns))
         place = make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans)
-        self.add(machine.DISTINCT, place)
+        self.add(scheduler.DISTINCT, place)
         return replace(source, queue=out)
 
     def narrowed(self, source: Stage, width: str, clock: int = 0) -> Stage:
@@ -134,7 +134,7 @@ class Operators:
         names = tuple(name for name in source.columns if name != width)
         out = self.queue(len(names))
         place = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh, clock=clock)
-        self.add(machine.NARROW, place)
+        self.add(scheduler.NARROW, place)
         return Stage(out, names, source.nullable)
 
     def compared(self, source: Stage, comparisons: Sequence[Call], group: str | None, added: tuple[str, ...]) -> Stage:
@@ -147,7 +147,7 @@ class Operators:
         at = None if group is None else source.columns.index(group)
         dictionary = self.calls.dictionary.place
         place = make_thresholds(self.arena, out, source.queue, programs, at, len(added), dictionary)
-        self.add(machine.THRESHOLDS, place)
+        self.add(scheduler.THRESHOLDS, place)
         self.thresholds[len(self.operators)] = Compared(place, programs)
         return replace(source, queue=out, columns=names)
 
@@ -155,14 +155,14 @@ class Operators:
         """The rows that another pipeline has logged."""
         out = self.queue(len(names))
         place = make_feed(self.arena, out, log)
-        self.add(machine.FEED, place)
+        self.add(scheduler.FEED, place)
         self.feeds.append(place)
         return Stage(out, names, nullable)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:
         """Each row once, with the stamps of its newest occurrence, or with none."""
         out = self.queue(len(source.columns))
-        self.add(machine.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=fresh))
+        self.add(scheduler.DISTINCT, make_distinct(self.arena, out, source.queue, freshness=fresh))
         return replace(source, queue=out)
 
     def united(self, branches: list[Stage]) -> Stage:
@@ -170,7 +170,7 @@ class Operators:
         places = {name: place for place, name in enumerate(names)}
         out = self.queue(len(names))
         made = [(each.queue, [places[name] for name in each.columns]) for each in branches]
-        self.add(machine.UNION, make_union(self.arena, out, made))
+        self.add(scheduler.UNION, make_union(self.arena, out, made))
         certain = frozenset.intersection(*(frozenset(each.columns) - each.nullable for each in branches))
         return Stage(out, names, frozenset(names) - certain)
 
@@ -183,7 +183,7 @@ class Operators:
         """Columns by their names before and after; one that is not there is never bound."""
         out = self.queue(len(names))
         places = [source.columns.index(name) if name in source.columns else -1 for name, _ in names]
-        self.add(machine.UNION, make_project(self.arena, out, source.queue, places))
+        self.add(scheduler.UNION, make_project(self.arena, out, source.queue, places))
         nullable = {new for old, new in names if old not in source.columns or old in source.nullable}
         return Stage(out, tuple(new for _, new in names), frozenset(nullable))
 
@@ -192,7 +192,7 @@ class Operators:
         names = (*source.columns, *stamps)
         out = self.queue(len(names))
         places = [*range(COLUMNS, COLUMNS + len(source.columns)), *stamps.values()]
-        self.add(machine.UNION, make_copied(self.arena, out, source.queue, places))
+        self.add(scheduler.UNION, make_copied(self.arena, out, source.queue, places))
         return Stage(out, names, source.nullable)
 
     def selected(self, source: Stage, condition: Expression, given: Mapping[Given, int] | None = None) -> Stage:
@@ -225,7 +225,7 @@ class Operators:
         if select is None or select.queue != source.queue or len(select.programs) == MOST_STEPS:
             queue = self.queue(len(source.columns))
             place = self.taken(make_select(self.arena.base, source.queue, queue, self.calls.dictionary.place))
-            self.add(machine.SELECT, place)
+            self.add(scheduler.SELECT, place)
             select = self.selects[len(self.operators)] = Select(place, queue, source.in_turn)
         column = FILTERS if name is None else len(source.columns)
         if name is not None:
@@ -246,7 +246,7 @@ class Operators:
     def terms(self) -> int:
         """The place where the order of terms is known."""
         if self._terms == 0:
-            from cqels.kernels.lore import make_terms
+            from cqels.kernels.terms.sort_key_fallback import make_terms
 
             self._terms = make_terms(self.arena, self.calls.dictionary.place)
         return self._terms

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cqels.flow.obstacles import TIMES, is_partitioned
 from cqels.flow.stages import RANK, Stage
-from cqels.kernels import join, machine, select, topk, union
-from cqels.kernels.negation import LEFT_JOIN
-from cqels.kernels.order import DOWN, TERM, TERM_DOWN, TEXT
-from cqels.kernels.rows import COLUMNS, NUMBER, TIME
+from cqels.kernels import scheduler
+from cqels.kernels.containers.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
+from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME
+from cqels.kernels.operators import filter_extend, join, project_union, topk
+from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN
 from cqels.lang.expressions import Var, calls
 from cqels.lang.syntax import Count
 from cqels.plan import algebra
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from cqels.flow.compile import Compiler
 
 Field: TypeAlias = tuple[int, str | int]
-"""How something is compared (kernels/order.py), and what: a column, or the newest time or number of a row."""
+"""How something is compared (`counted_btree.py`), and what: a column, or the newest time or number of a row."""
 
 _FRESHEST: tuple[Field, ...] = ((DOWN, TIME), (DOWN, NUMBER))
 _CHAIN = algebra.OrderBy | algebra.Slice | algebra.Project | algebra.Distinct | algebra.Extend
@@ -178,7 +179,7 @@ def _operator(
         offset=offset,
         limit=limit,
     )
-    compiler.add(machine.ORDERED, place)
+    compiler.add(scheduler.ORDERED, place)
     return place
 
 
@@ -226,8 +227,8 @@ def told_again(compiler: Compiler) -> int:
     reads them.  The number of that join or group, counted from 1, or 0.
     """
     words, operators = compiler.arena.words, compiler.operators
-    last = max((number for number, (kind, _) in enumerate(operators) if kind == machine.ORDERED), default=-1)
-    if last < 0 or [kind for kind, _ in operators[last + 1 :]] not in ([], [machine.UNION]):  # it projects the slice
+    last = max((number for number, (kind, _) in enumerate(operators) if kind == scheduler.ORDERED), default=-1)
+    if last < 0 or [kind for kind, _ in operators[last + 1 :]] not in ([], [scheduler.UNION]):  # it projects the slice
         return 0
     queues = [int(words[operators[last][1] + topk.INPUT])]
     for number in range(last, 0, -1):
@@ -235,7 +236,7 @@ def told_again(compiler: Compiler) -> int:
         written, read = _queues(compiler, kind, place)
         if written != queues[-1]:
             return 0
-        if kind in (machine.JOIN, machine.GROUP):
+        if kind in (scheduler.JOIN, scheduler.GROUP):
             return number if topk.keep_near(compiler.arena, operators[last][1], queues) else 0
         queues.append(read)
     return 0
@@ -245,16 +246,16 @@ def _queues(compiler: Compiler, kind: int, place: int) -> tuple[int, int]:
     """The queues that an operator writes and reads, if its rows can be told again: those of its only input, if so."""
     words = compiler.arena.words
     match kind:
-        case machine.JOIN:
+        case scheduler.JOIN:
             return int(words[place + join.OUT]), 0
-        case machine.GROUP:
-            from cqels.kernels import group
+        case scheduler.GROUP:
+            from cqels.kernels.operators import aggregate
 
-            return int(words[place + group.OUTPUT]), 0
-        case machine.SELECT if not words[place + select.REMEMBERED]:
-            return int(words[place + select.OUTPUT]), int(words[place + select.INPUT])
-        case machine.UNION if words[place + union.BRANCHES] == 1:
-            return int(words[place + union.OUT]), int(words[place + union.BRANCH])
+            return int(words[place + aggregate.OUTPUT]), 0
+        case scheduler.SELECT if not words[place + filter_extend.REMEMBERED]:
+            return int(words[place + filter_extend.OUTPUT]), int(words[place + filter_extend.INPUT])
+        case scheduler.UNION if words[place + project_union.BRANCHES] == 1:
+            return int(words[place + project_union.OUT]), int(words[place + project_union.BRANCH])
         case _:
             return 0, 0
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pyoxigraph import NamedNode
 
 from cqels.flow.stages import Stage
-from cqels.kernels import machine
-from cqels.kernels.closure import make_closure
+from cqels.kernels import scheduler
+from cqels.kernels.operators.transitive_closure import make_closure
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.lang.syntax import Negated, Repeat
 from cqels.plan import algebra
@@ -93,7 +93,7 @@ def _closed(compiler: Compiler, steps: Stage, subject: Node, target: Node) -> St
     turned = compiler.projected(steps, _PAIR[::-1]) if backward else steps
     out = compiler.queue(2)
     word = 0 if root is None else compiler.calls.word_of(root)
-    compiler.add(machine.CLOSURE, make_closure(compiler.arena, out, turned.queue, root=word))
+    compiler.add(scheduler.CLOSURE, make_closure(compiler.arena, out, turned.queue, root=word))
     closed = replace(turned, queue=out)
     return compiler.projected(closed, _PAIR) if backward else closed
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from pyoxigraph import NamedNode
 
-from cqels.kernels.memory import Arena
-from cqels.kernels.rows import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, add_rows
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, add_rows
+from cqels.kernels.memory.arena import Arena
 from cqels.lang.expressions import Expression
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Query, Source, Triple

@@ -10,9 +10,10 @@ from pyoxigraph import NamedNode
 
 from cqels.flow.operators import Operators
 from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
-from cqels.kernels import machine, star, window
-from cqels.kernels.negation import ANTI_JOIN
-from cqels.kernels.told import make_told
+from cqels.kernels import scheduler
+from cqels.kernels.operators import star_window, window
+from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN
+from cqels.kernels.operators.payload_time_window import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
 from cqels.plan import algebra
@@ -97,7 +98,7 @@ class Windows(Operators):
         if graph in self._readers:
             self._readers[graph].append(pattern)
         out = self.queue(len(names))
-        self.add(machine.MATCH, self.words([graph, pattern, out]))
+        self.add(scheduler.MATCH, self.words([graph, pattern, out]))
         self.matches[out] = triple
         in_turn, timeless = self._kinds_of(graph)
         return Stage(out, names, in_turn=in_turn, timeless=timeless)
@@ -119,12 +120,12 @@ class Windows(Operators):
         if others or graphs or self.events or self.keep_all or not is_star(plan.patterns) or kind >= window.TRIPLES:
             return stage
         columns = {Var(name): number for number, name in enumerate(stage.columns)}
-        words = [0] * star.FIRST_PATTERN
-        words[star.PATTERNS], words[star.SOLUTIONS] = len(plan.patterns), stage.queue
+        words = [0] * star_window.FIRST_PATTERN
+        words[star_window.PATTERNS], words[star_window.SOLUTIONS] = len(plan.patterns), stage.queue
         for triple in plan.patterns:
             assert isinstance(triple.subject, Var)
             assert isinstance(triple.predicate, NamedNode)
-            words[star.SUBJECT_COLUMN] = columns[triple.subject]
+            words[star_window.SUBJECT_COLUMN] = columns[triple.subject]
             words.append(self.calls.word_of(triple.predicate))
             match triple.object:
                 case Var() as variable:
@@ -132,7 +133,7 @@ class Windows(Operators):
                 case term:
                     words += [self.calls.word_of(term), -1]
         self.arena.words[place + window.STAR] = made = self.words(words)
-        if not star.open_star(self.arena.base, made):
+        if not star_window.open_star(self.arena.base, made):
             raise MemoryError("the arena is full")
         return stage
 
@@ -185,7 +186,7 @@ def is_star(patterns: Sequence[algebra.Triple]) -> bool:
     named = [each.object for each in patterns if isinstance(each.object, Var)]
     predicates = {each.predicate for each in patterns}
     return (
-        2 <= len(patterns) == len(predicates) <= star.MOST_PATTERNS
+        2 <= len(patterns) == len(predicates) <= star_window.MOST_PATTERNS
         and isinstance(subject, Var)
         and all(each.subject == subject and not isinstance(each.predicate, Var) for each in patterns)
         and len({subject, *named}) == 1 + len(named)

@@ -1,6 +1,7 @@
 """Terms in parts: which of so many parts a term belongs to, the same in every process.
 
-The kernels know it from what they keep of a term (`cqels.kernels.parts`); here it is computed from the term itself.
+The kernels know it from what they keep of a term (`cqels.kernels.terms.term_partition`); here it is computed from the
+term itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def part_of(term: Term, count: int) -> int:
 
 
 def _hash(text: bytes) -> int:
-    """What `cqels.kernels.text.hash_text` gives."""
+    """What `cqels.kernels.memory.byte_strings.hash_text` gives."""
     value, size = _signed(len(text) * FACTOR), len(text)
     for start in range(0, size - 8, 8):
         value = _mixed(value, text[start : start + 8])

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow
 
 from cqels.engine.batch import Batch, Words
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
 
 MAGIC = b"CQB"

@@ -17,8 +17,8 @@ from cqels.engine.future import limit_of, near
 from cqels.engine.intake import Intake
 from cqels.engine.terms import Terms
 from cqels.io.element import Rejected
-from cqels.kernels.memory import Arena
-from cqels.kernels.terms import ArenaDictionary
+from cqels.kernels.memory.arena import Arena
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
 from cqels.spark.blocks import pack
 from cqels.spark.rows import ARRIVING, BLOCK, END, REJECTED

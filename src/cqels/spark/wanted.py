@@ -19,7 +19,7 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
 from cqels.flow.calls import Calls
 from cqels.flow.expressions import compile_expression, is_native
-from cqels.kernels import sieve
+from cqels.kernels.readers import triple_filter
 from cqels.lang.expressions import Call, Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Path, Range, Repeat, Steps
 from cqels.model.terms import Term
@@ -192,7 +192,7 @@ def _steps(path: Path) -> Iterator[Pattern]:
 
 
 class Matcher:
-    """Patterns in the words of a dictionary (`cqels.kernels.sieve`)."""
+    """Patterns in the words of a dictionary (`cqels.kernels.readers.triple_filter`)."""
 
     def __init__(self, patterns: Iterable[Pattern], terms: Terms) -> None:
         functions = Calls(terms.dictionary, limit=0)
@@ -202,17 +202,20 @@ class Matcher:
         ]
         terms.dictionary.pin({word for row in rows for word in row[:3] if word > 0})
         self._arena = terms.dictionary.arena
-        self._place = self._arena.take(sieve.PATTERNS + len(rows) * sieve.PATTERN_WORDS)
+        self._place = self._arena.take(triple_filter.PATTERNS + len(rows) * triple_filter.PATTERN_WORDS)
         words = self._arena.words
-        words[self._place + sieve.COUNT], words[self._place + sieve.DICTIONARY] = len(rows), terms.dictionary.place
-        first = self._place + sieve.PATTERNS
-        words[first : first + len(rows) * sieve.PATTERN_WORDS] = np.array(rows, np.int64).reshape(-1)
+        words[self._place + triple_filter.COUNT], words[self._place + triple_filter.DICTIONARY] = (
+            len(rows),
+            terms.dictionary.place,
+        )
+        first = self._place + triple_filter.PATTERNS
+        words[first : first + len(rows) * triple_filter.PATTERN_WORDS] = np.array(rows, np.int64).reshape(-1)
 
     def matches(self, triples: Words) -> npt.NDArray[np.bool_]:
         """Which of the triples, rows of three words, some pattern matches."""
         triples = np.ascontiguousarray(triples)
         found = np.empty(len(triples), np.int64)
-        sieve.sift(self._arena.base, self._place, triples.ctypes.data, len(triples), found.ctypes.data)
+        triple_filter.sift(self._arena.base, self._place, triples.ctypes.data, len(triples), found.ctypes.data)
         return found.astype(np.bool_)
 
     def kept(self, batch: Batch) -> Batch:

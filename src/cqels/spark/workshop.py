@@ -19,8 +19,8 @@ from cqels.io.element import Rejected
 from cqels.io.faults import UNREADABLE, reason_of
 from cqels.io.ntriples import blank_scope, parse_statements, read_texts
 from cqels.io.records import Numbered, arrow_records, csv_records, json_records
-from cqels.kernels.terms import tokenize
-from cqels.kernels.tokenizer import EMPTY, ODD, QUAD, TRIPLE
+from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TRIPLE
+from cqels.kernels.terms.arena_dictionary import tokenize
 from cqels.model.errors import DataError
 from cqels.model.time import EARLIEST, LATEST, parse_time
 from cqels.spark.lift import Lifting

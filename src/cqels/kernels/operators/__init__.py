@@ -1,0 +1,1 @@
+"""Operators: windows, joins, aggregation, ordering; each takes deltas from queues and adds deltas to queues."""

@@ -1,0 +1,220 @@
+"""NARROW: solutions of the widest of many windows, each for as long as the narrower window that it is for has it.
+
+A column has the width of that window in nanoseconds; it is not sent on.  A row whose oldest element is of time t is in
+the window of width w at time τ if τ - w <= t, closed at both ends as RANGE is.  So at time τ
+
+    sum of what was sent = the rows that came, added up, with oldest + width >= τ
+
+Of windows that count, the oldest element of a row is told by its place among those that came (window.py), the width is
+how many places there are before the last one, and τ is the place of that.
+
+What is sent is kept until it is taken back or its time is over, and then goes by itself; what comes or goes later than
+that is passed over.
+
+    word   of the operator
+    0, 1   queues of input and output
+    2      where in a row the width is
+    3      1 if what is sent has its stamps, 0 if it is to come from no element
+    4      table of the rows that are kept: all their words but the weight to their places
+    5–7    heap of these places, the one that goes first on top: number, room, place
+    8      place of the word that tells the time, 0 if that is the tick's
+
+    word   of a row that is kept
+    0 …    as it came (delta_queue.py)
+    …      the last time at which it is there
+    …      where it is in the heap
+"""
+
+from __future__ import annotations
+
+from cqels.kernels.compiler.kernel import kernel
+from cqels.kernels.containers.delta_queue import (
+    ALWAYS,
+    COLUMNS,
+    COUNT,
+    NEVER,
+    NUMBER,
+    OLDEST,
+    TIME,
+    WEIGHT,
+    WIDTH,
+    add_row,
+    row_at,
+    said,
+)
+from cqels.kernels.containers.hash_table import find, make_table, put, remove
+from cqels.kernels.memory.arena import Arena, copy, give, load, make_room, store, take
+
+IN, OUT, COLUMN, STAMPED, KEPT, HEAP, ROOM, DATA, CLOCK_AT = range(9)
+NARROW_WORDS = 9
+_UNTIL, _PLACE, _MORE = 0, 1, 2
+"""Where a row that is kept has what it did not come with, behind its own words."""
+
+
+def make_narrow(arena: Arena, out: int, queue: int, column: int, *, stamps: bool, clock: int = 0) -> int:
+    """Let each row of a queue be there for as long as its column says; `out` has all columns but that one.
+
+    `clock` is the place of the word that tells what that is compared with, if it is not the time of the tick.
+    """
+    place = arena.take(NARROW_WORDS)
+    words = arena.array(place, NARROW_WORDS)
+    words[IN], words[OUT], words[COLUMN], words[STAMPED] = queue, out, COLUMNS + column, stamps
+    words[CLOCK_AT] = clock
+    words[KEPT] = make_table(arena.base, int(arena.words[queue + WIDTH]) - TIME, 1)
+    words[ROOM], words[DATA] = 8, arena.take(8)
+    if words[KEPT] == 0:
+        raise MemoryError("the arena is full")
+    return place
+
+
+@kernel
+def step_narrow(base, narrow, now):
+    """Let go what is over at this time, and work off the changes of the input: False if the arena is full."""
+    queue = load(base, narrow + IN)
+    words = load(base, queue + WIDTH)
+    if load(base, narrow + CLOCK_AT) != 0:
+        now = load(base, load(base, narrow + CLOCK_AT))
+    while load(base, narrow + HEAP) > 0:
+        kept = load(base, load(base, narrow + DATA))
+        if load(base, kept + words + _UNTIL) >= now:
+            break
+        if not _send(base, narrow, kept, -load(base, kept + WEIGHT)):
+            return False
+        _forget(base, narrow, kept, words)
+    for number in range(load(base, queue + COUNT)):
+        row = row_at(base, queue, number)
+        until = _until(base, narrow, row)
+        if until < now or load(base, row + WEIGHT) == 0:
+            continue
+        if not _keep(base, narrow, row, until, words) or not _send(base, narrow, row, load(base, row + WEIGHT)):
+            return False
+    return True
+
+
+@kernel
+def _until(base, narrow, row):
+    """The last time at which a row is there: ALWAYS if it came from no element, or that time is beyond all times."""
+    oldest, width = load(base, row + OLDEST), load(base, row + load(base, narrow + COLUMN))
+    return ALWAYS if oldest > 0 and width > ALWAYS - oldest else oldest + width
+
+
+@kernel
+def _keep(base, narrow, row, until, words):
+    """Add the weight of a row to that of the one that is kept: False if the arena is full."""
+    entry = put(base, load(base, narrow + KEPT), row + TIME)
+    if entry == 0:
+        return False
+    kept = load(base, entry)
+    if kept == 0:
+        kept = take(base, words + _MORE)
+        if kept == 0:
+            return False
+        store(base, entry, kept)
+        copy(base, row, kept, words)
+        store(base, kept + words + _UNTIL, until)
+        return _push(base, narrow, kept, words)
+    weight = load(base, kept + WEIGHT) + load(base, row + WEIGHT)
+    store(base, kept + WEIGHT, weight)
+    if weight == 0:
+        _forget(base, narrow, kept, words)
+    return True
+
+
+@kernel
+def _forget(base, narrow, kept, words):
+    table = load(base, narrow + KEPT)
+    remove(base, table, find(base, table, kept + TIME))
+    _take_out(base, narrow, load(base, kept + words + _PLACE), words)
+    give(base, kept, words + _MORE)
+
+
+@kernel
+def _send(base, narrow, row, weight):
+    """Send a row on with this weight and without its column: False if the arena is full."""
+    out, column = load(base, narrow + OUT), load(base, narrow + COLUMN)
+    made = add_row(base, out)
+    if made == 0:
+        return False
+    copy(base, row, made, column)
+    copy(base, row + column + 1, made + column, load(base, out + WIDTH) - column)
+    store(base, made + WEIGHT, weight)
+    if load(base, narrow + STAMPED) == 0:
+        store(base, made + TIME, NEVER)
+        store(base, made + NUMBER, -1)
+        store(base, made + OLDEST, ALWAYS)
+    return True
+
+
+# --- the heap: rows know where they are in it, so that any of them can be taken out
+
+
+@kernel
+def _push(base, narrow, kept, words):
+    """Add a row that came with so many words: False if the arena is full."""
+    count = load(base, narrow + HEAP)
+    if not make_room(base, count, narrow + ROOM, narrow + DATA):
+        return False
+    store(base, narrow + HEAP, count + 1)
+    _rise(base, narrow, kept, count, words)
+    return True
+
+
+@kernel
+def _take_out(base, narrow, place, words):
+    """Take the row at a place of the heap out: the last one fills its place."""
+    count = load(base, narrow + HEAP) - 1
+    store(base, narrow + HEAP, count)
+    if place == count:
+        return
+    data = load(base, narrow + DATA)
+    moved = load(base, data + count)
+    until = load(base, moved + words + _UNTIL)
+    while 2 * place + 1 < count:
+        below = 2 * place + 1
+        if below + 1 < count and _until_at(base, data, below + 1, words) < _until_at(base, data, below, words):
+            below += 1
+        if _until_at(base, data, below, words) >= until:
+            break
+        _put_at(base, data, place, load(base, data + below), words)
+        place = below
+    _rise(base, narrow, moved, place, words)
+
+
+@kernel
+def _rise(base, narrow, kept, place, words):
+    """Put a row where it belongs, from a place upwards."""
+    data, until = load(base, narrow + DATA), load(base, kept + words + _UNTIL)
+    while place > 0:
+        above = (place - 1) >> 1
+        if _until_at(base, data, above, words) <= until:
+            break
+        _put_at(base, data, place, load(base, data + above), words)
+        place = above
+    _put_at(base, data, place, kept, words)
+
+
+@kernel
+def _until_at(base, data, place, words):
+    return load(base, load(base, data + place) + words + _UNTIL)
+
+
+@kernel
+def _put_at(base, data, place, kept, words):
+    store(base, data + place, kept)
+    store(base, kept + words + _PLACE, place)
+
+
+@kernel
+def narrow_due(base, narrow):
+    """The first time at which something is over: ALWAYS if that is not known by the time."""
+    if load(base, narrow + HEAP) == 0 or load(base, narrow + CLOCK_AT) != 0:
+        return ALWAYS
+    kept = load(base, load(base, narrow + DATA))
+    until = load(base, kept + load(base, load(base, narrow + IN) + WIDTH) + _UNTIL)
+    return until if until == ALWAYS else until + 1
+
+
+@kernel
+def narrow_step(base, operator, now):
+    """The step as the machine takes it."""
+    return said(step_narrow(base, operator, now))

@@ -1,0 +1,1 @@
+"""From bytes of lines and records straight to encoded triples, and predicate pushdown over them."""
