@@ -17,8 +17,6 @@ import numpy as np
 from pyoxigraph import Literal, NamedNode
 from rich.console import Console
 
-from cqels.flow.calls import Calls
-from cqels.flow.expressions import compile_expression
 from cqels.kernels.containers.delta_queue import COLUMNS, COUNT, DATA, add_row, clear, make_queue
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.filter_extend import FILTERS, add_step, make_select, select_step
@@ -27,6 +25,8 @@ from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import TYPE_BITS
 from cqels.model.terms import XSD, Term
+from cqels.physical.expression_compiler import compile_expression
+from cqels.physical.python_functions import Calls
 from cqels.plan.functions import Context, holds
 
 NAMES = ("a", "b", "c", "d")

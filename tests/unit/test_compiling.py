@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cqels import Engine, QueryStopped
-from cqels.flow.compile import Compiler
-from cqels.flow.stages import Pipeline
 from cqels.kernels.memory.arena import SHARED
+from cqels.physical.compiler import Compiler
+from cqels.physical.pipeline import Pipeline
 from cqels.plan.algebra import Plan, Query
 
 PREFIX = "PREFIX : <http://ex.org/> "

@@ -6,11 +6,11 @@ import pytest
 
 from cqels.engine.engine import Engine
 from cqels.engine.standing import StandingQuery
-from cqels.flow.early import early_conditions
-from cqels.flow.stages import JoinTrace
 from cqels.kernels.containers.delta_queue import COUNT, TOTAL
 from cqels.kernels.operators.join import CONDITIONS
 from cqels.kernels.operators.join_conditions import read_conditions
+from cqels.physical.early_conditions import early_conditions
+from cqels.physical.pipeline import JoinTrace
 from cqels.plan.algebra import Filter, walk_plan
 from cqels.plan.prepare import prepare
 from cqels.plan.rules import conjuncts

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.flow.calls import Calls
-from cqels.flow.expressions import Given, compile_expression, release, translate
 from cqels.kernels.containers.delta_queue import (
     ALWAYS,
     COLUMNS,
@@ -39,6 +37,8 @@ from cqels.model.errors import Span
 from cqels.model.numbers import single
 from cqels.model.terms import CQ, FALSE, TRUE, XSD, Term
 from cqels.model.values import ExpressionError, Number, value_of
+from cqels.physical.expression_compiler import Given, compile_expression, release, translate
+from cqels.physical.python_functions import Calls
 from cqels.plan.functions import Context, evaluate, holds
 
 from ..random_expressions import Choices

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.thresholds import listed, loosest
-from cqels.flow.calls import Calls
-from cqels.flow.expressions import compile_expression
 from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, add_row, clear, make_queue, row_at
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.threshold_router import make_thresholds, tell_thresholds, thresholds_step
@@ -20,6 +18,8 @@ from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.model.dictionary import encode
 from cqels.model.terms import XSD, Term
+from cqels.physical.expression_compiler import compile_expression
+from cqels.physical.python_functions import Calls
 from cqels.plan.functions import Context, holds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cqels.engine.engine import Engine
-from cqels.flow.obstacles import computed_anew
+from cqels.physical.incremental_support import computed_anew
 from cqels.plan.prepare import prepare
 from cqels.plan.rules import rewrite
 

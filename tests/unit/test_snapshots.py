@@ -13,13 +13,14 @@ import pytest
 import cqels
 from cqels.engine import snapshot
 from cqels.engine.running import Running
-from cqels.flow import places, stages
-from cqels.flow.stages import Pipeline
 from cqels.kernels.memory import layout_hash
 from cqels.kernels.operators import window
 from cqels.lang import expressions, syntax
 from cqels.model.errors import CqelsError
 from cqels.model.sealed import seal, seal_json, unseal, unseal_json
+from cqels.physical import pipeline as physical_pipeline
+from cqels.physical import relocation
+from cqels.physical.pipeline import Pipeline
 from cqels.plan import algebra
 from cqels.plan.prepare import prepare
 from cqels.plan.spread import spreading
@@ -141,18 +142,24 @@ def test_a_layout_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_places_have_names_of_their_own() -> None:
     """All that a pipeline is made of is in the table, and all fields are restored."""
-    for kind, text in places.FIELDS.items():
+    for kind, text in relocation.FIELDS.items():
         assert {word.split("=")[-1] for word in text.split()} <= {each.name for each in fields(kind)}
-        assert {attribute for _, attribute in places._ATTRIBUTES[kind]} == {each.name for each in fields(kind)}
-    made = {kind for kind in vars(stages).values() if is_dataclass(kind) and kind.__module__ == stages.__name__}
-    assert made - {*places.FIELDS} == {stages.WholeGraph}
+        assert {attribute for _, attribute in relocation._ATTRIBUTES[kind]} == {each.name for each in fields(kind)}
+    made = {
+        kind
+        for kind in vars(physical_pipeline).values()
+        if is_dataclass(kind) and kind.__module__ == physical_pipeline.__name__
+    }
+    assert made - {*relocation.FIELDS} == {physical_pipeline.WholeGraph}
     with engine()[0] as one:
         feed(one, 0, 20)
         pipeline: Pipeline = one.query("join").running.pipeline
-        names, numbers = [*places.names_of(pipeline)], [*places.places_of(pipeline)]
+        names, numbers = [*relocation.names_of(pipeline)], [*relocation.places_of(pipeline)]
         assert len({*names}) == len(names) == len(numbers)
-        moved = places.with_places(pipeline, {name: 2 * number for name, number in zip(names, numbers, strict=True)})
-        assert [*places.places_of(moved)] == [2 * number for number in numbers]
+        moved = relocation.with_places(
+            pipeline, {name: 2 * number for name, number in zip(names, numbers, strict=True)}
+        )
+        assert [*relocation.places_of(moved)] == [2 * number for number in numbers]
         assert {"place", "tables/0/stage/queue"} <= {*names}
 
 

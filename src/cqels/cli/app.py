@@ -80,7 +80,7 @@ def explain(
     lenient: LenientOption = False,
 ) -> None:
     """Show the plan of a query: streams and their windows, static tables, filters, and what is emitted when."""
-    from cqels.flow.obstacles import computed_anew
+    from cqels.physical.incremental_support import computed_anew
     from cqels.plan.explain import explain as explained
     from cqels.plan.rules import rewrite
 

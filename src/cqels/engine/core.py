@@ -22,11 +22,6 @@ from cqels.engine.running import Running
 from cqels.engine.sharing import Share
 from cqels.engine.tables import Tables
 from cqels.engine.terms import Terms
-from cqels.flow.calls import Calls
-from cqels.flow.compile import Compiler
-from cqels.flow.obstacles import times_matter
-from cqels.flow.ordering import orders_matter
-from cqels.flow.times import tell_times
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import COUNT, DATA, DONE, FULL, NUMBER, PAUSED, WIDTH, clear
 from cqels.kernels.memory.arena import FIRST, HEAP, ROOTS, SHARED, Arena, give
@@ -37,6 +32,11 @@ from cqels.kernels.terms.sort_key_fallback import tell
 from cqels.model.errors import QueryError
 from cqels.model.interrupts import Working, between_steps
 from cqels.model.terms import Triple
+from cqels.physical.compiler import Compiler
+from cqels.physical.incremental_support import times_matter
+from cqels.physical.order_by import orders_matter
+from cqels.physical.payload_times import tell_times
+from cqels.physical.python_functions import Calls
 from cqels.plan import algebra
 from cqels.plan.algebra import Query, Service, Source, transform_plan, walk_plan
 from cqels.plan.rules import rewrite

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from pyoxigraph import Literal, NamedNode
 
-from cqels.flow.stages import Kept, Pipeline, Recomputed, put_row, tells_time
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import ALWAYS, COUNT, DATA, NEVER, WIDTH, clear
 from cqels.kernels.memory.arena import Arena
@@ -24,6 +23,7 @@ from cqels.lang.syntax import Range
 from cqels.model.dictionary import decode, encode
 from cqels.model.interrupts import exposed
 from cqels.model.terms import XSD_INTEGER, Term, Triple
+from cqels.physical.pipeline import Kept, Pipeline, Recomputed, put_row, tells_time
 from cqels.plan import algebra
 from cqels.plan.algebra import Source
 from cqels.reference.algebra import Evaluator, World

@@ -14,8 +14,6 @@ from cqels.engine.batch import Batch, Words
 from cqels.engine.columns import terms_of
 from cqels.engine.core import Core
 from cqels.engine.feeding import Fit
-from cqels.flow.obstacles import times_matter
-from cqels.flow.ordering import orders_matter
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import (
     ALWAYS,
@@ -32,6 +30,8 @@ from cqels.kernels.containers.delta_queue import (
 )
 from cqels.kernels.memory.arena import Arena
 from cqels.model.dictionary import term_of
+from cqels.physical.incremental_support import times_matter
+from cqels.physical.order_by import orders_matter
 from cqels.plan.algebra import Query, Reused, walk_plan
 from cqels.plan.spread import FIRST_NAME
 from cqels.store.dataset import Store

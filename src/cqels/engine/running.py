@@ -14,13 +14,13 @@ import numpy as np
 from cqels.engine.answers import Answers, Sent
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
-from cqels.flow.calls import Function
-from cqels.flow.obstacles import computed_anew
-from cqels.flow.places import names_of, places_of, shape_of
-from cqels.flow.stages import Pipeline
 from cqels.io import Result
 from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.model.collection import without_collection
+from cqels.physical.incremental_support import computed_anew
+from cqels.physical.pipeline import Pipeline
+from cqels.physical.python_functions import Function
+from cqels.physical.relocation import names_of, places_of, shape_of
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.reuse import Occurrence
 from cqels.plan.written import fingerprint

@@ -18,10 +18,10 @@ from pyoxigraph import Literal
 
 from cqels.engine.batch import Words
 from cqels.engine.thresholds import listed, loosest
-from cqels.flow.stages import put_rows
 from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.kernels.operators.threshold_router import Listed, tell_thresholds
 from cqels.model.terms import Term
+from cqels.physical.pipeline import put_rows
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.scope import variables
 from cqels.plan.show import Show

@@ -25,7 +25,6 @@ from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
 from cqels.engine.history import History, NotKept, clock_of, rebuild, write_history
 from cqels.engine.running import Running
 from cqels.engine.sharing import Share
-from cqels.flow.places import with_places
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.kernels.memory.layout_hash import layouts
@@ -33,6 +32,7 @@ from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Damaged, OtherLayouts
 from cqels.model.release import RELEASE
 from cqels.model.sealed import is_sealed, seal, unseal
+from cqels.physical.relocation import with_places
 from cqels.plan.algebra import Query, QueryText
 from cqels.plan.prepare import is_same
 from cqels.plan.reuse import Occurrence

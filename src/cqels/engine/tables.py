@@ -9,9 +9,9 @@ import numpy as np
 
 from cqels.engine.batch import Words
 from cqels.engine.terms import Terms
-from cqels.flow.stages import Table, WholeGraph, put_rows
 from cqels.kernels.memory.arena import Arena, give
 from cqels.model.terms import Term
+from cqels.physical.pipeline import Table, WholeGraph, put_rows
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.functions import Context

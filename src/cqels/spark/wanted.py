@@ -17,12 +17,12 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.batch import Batch, Words
 from cqels.engine.terms import Terms
-from cqels.flow.calls import Calls
-from cqels.flow.expressions import compile_expression, is_native
 from cqels.kernels.readers import triple_filter
 from cqels.lang.expressions import Call, Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Path, Range, Repeat, Steps
 from cqels.model.terms import Term
+from cqels.physical.expression_compiler import compile_expression, is_native
+from cqels.physical.python_functions import Calls
 from cqels.plan.algebra import (
     Filter,
     LeftJoin,

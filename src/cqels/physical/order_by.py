@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from cqels.flow.obstacles import TIMES, is_partitioned
-from cqels.flow.stages import RANK, Stage
 from cqels.kernels import scheduler
 from cqels.kernels.containers.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME
@@ -19,13 +17,15 @@ from cqels.kernels.operators import filter_extend, join, project_union, topk
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN
 from cqels.lang.expressions import Var, calls
 from cqels.lang.syntax import Count
+from cqels.physical.incremental_support import TIMES, is_partitioned
+from cqels.physical.pipeline import RANK, Stage
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.columns import DRAWS
 from cqels.plan.scope import is_ordered, reads
 
 if TYPE_CHECKING:
-    from cqels.flow.compile import Compiler
+    from cqels.physical.compiler import Compiler
 
 Field: TypeAlias = tuple[int, str | int]
 """How something is compared (`counted_btree.py`), and what: a column, or the newest time or number of a row."""

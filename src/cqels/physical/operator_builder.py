@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cqels.flow.calls import Calls
-from cqels.flow.early import early_conditions
-from cqels.flow.expressions import Given, compile_expression
-from cqels.flow.stages import Compared, JoinTrace, Select, Stage
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import COLUMNS, make_queue, widen
 from cqels.kernels.containers.row_buffer import make_bag, make_ring
@@ -25,6 +21,10 @@ from cqels.kernels.operators.shared_input import make_feed
 from cqels.kernels.operators.threshold_router import make_thresholds
 from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.terms import Term
+from cqels.physical.early_conditions import early_conditions
+from cqels.physical.expression_compiler import Given, compile_expression
+from cqels.physical.pipeline import Compared, JoinTrace, Select, Stage
+from cqels.physical.python_functions import Calls
 from cqels.plan.scope import needed
 
 DEAR = 24

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from cqels.flow.calls import NATIVE_NAMES, Calls, Function
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME
 from cqels.kernels.expressions.call_cache import FIRST_ARGUMENT
 from cqels.kernels.expressions.interpreter import (
@@ -33,6 +32,7 @@ from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression
 from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
 from cqels.model.values import ExpressionError
+from cqels.physical.python_functions import NATIVE_NAMES, Calls, Function
 from cqels.plan.columns import DRAWS
 from cqels.plan.functions import Context, evaluate
 

@@ -10,21 +10,6 @@ from dataclasses import dataclass, field
 
 from pyoxigraph import NamedNode
 
-from cqels.flow.expressions import Given
-from cqels.flow.obstacles import (
-    exists_in,
-    is_partitioned,
-    needs_windows,
-    obstacle,
-    parts_of,
-    reads_active,
-    spans_matter,
-    timely,
-)
-from cqels.flow.ordering import latest, listing, slice_stage, told_again
-from cqels.flow.paths import path_stage
-from cqels.flow.stages import RANK, Pipeline, Recomputed, Stage, Table, Trace
-from cqels.flow.windows import Windows
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import ALWAYS, EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.containers.hash_table import make_table
@@ -37,6 +22,21 @@ from cqels.kernels.prefetch.window_prefetch import make_hints
 from cqels.lang.expressions import Call, Exists, Expression, Var, junction
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
+from cqels.physical.expression_compiler import Given
+from cqels.physical.incremental_support import (
+    exists_in,
+    is_partitioned,
+    needs_windows,
+    obstacle,
+    parts_of,
+    reads_active,
+    spans_matter,
+    timely,
+)
+from cqels.physical.order_by import latest, listing, slice_stage, told_again
+from cqels.physical.path_closure import path_stage
+from cqels.physical.pipeline import RANK, Pipeline, Recomputed, Stage, Table, Trace
+from cqels.physical.window_builder import Windows
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, Triples
 from cqels.plan.independent import is_looked_up

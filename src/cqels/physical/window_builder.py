@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.flow.operators import Operators
-from cqels.flow.stages import Kept, Stage, Table, WholeGraph, tells_time
 from cqels.kernels import scheduler
 from cqels.kernels.operators import star_window, window
 from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN
 from cqels.kernels.operators.payload_time_window import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
+from cqels.physical.operator_builder import Operators
+from cqels.physical.pipeline import Kept, Stage, Table, WholeGraph, tells_time
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cqels.flow.expressions import is_native
 from cqels.lang.expressions import Expression, junction
+from cqels.physical.expression_compiler import is_native
 from cqels.plan.scope import reads
 
 MOST_CONDITIONS = 16

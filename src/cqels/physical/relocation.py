@@ -13,8 +13,19 @@ from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Any
 
-from cqels.flow.calls import Function
-from cqels.flow.stages import Compared, JoinTrace, Kept, Pipeline, Recomputed, Select, Stage, Table, Trace, WholeGraph
+from cqels.physical.pipeline import (
+    Compared,
+    JoinTrace,
+    Kept,
+    Pipeline,
+    Recomputed,
+    Select,
+    Stage,
+    Table,
+    Trace,
+    WholeGraph,
+)
+from cqels.physical.python_functions import Function
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.written import digest
 

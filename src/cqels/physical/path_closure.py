@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from pyoxigraph import NamedNode
 
-from cqels.flow.stages import Stage
 from cqels.kernels import scheduler
 from cqels.kernels.operators.transitive_closure import make_closure
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.lang.syntax import Negated, Repeat
+from cqels.physical.pipeline import Stage
 from cqels.plan import algebra
 from cqels.plan.algebra import Node, Plan, Triples
 from cqels.plan.rules import simplify_paths
 from cqels.plan.sparql_paths import ways_to_stay
 
 if TYPE_CHECKING:
-    from cqels.flow.compile import Compiler
+    from cqels.physical.compiler import Compiler
 
 _FROM, _BY, _TO = Var("_:.from"), Var("_:.by"), Var("_:.to")
 _PAIR = (_FROM.name, _TO.name)
