@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from cqels.engine.intake import Intake
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark.blocks import pack, unpack

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from cqels.engine.intake import Intake
 from cqels.engine.reading import file_batches
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Rejected, declare
 from cqels.io.lifting import Template, read_template
 from cqels.io.read import read_file

@@ -19,7 +19,7 @@ from lines import EX, Part, readings, written
 
 from cqels.engine.intake import Intake
 from cqels.engine.reading import file_batches
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Rejected, StreamDeclaration, declare
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize

@@ -18,7 +18,7 @@ from pyoxigraph import NamedNode
 from rich.console import Console
 from rich.table import Table
 
-from cqels.engine.core import Core
+from cqels.engine.runtime import Core
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import COUNT, DONE, clear
 from cqels.kernels.memory.arena import Arena

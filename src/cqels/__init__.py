@@ -17,7 +17,7 @@ from cqels.model.release import RELEASE
 if TYPE_CHECKING:
     from cqels import lift
     from cqels.engine.engine import Engine
-    from cqels.engine.standing import StandingQuery
+    from cqels.engine.query_handle import StandingQuery
     from cqels.io import Rejected, Result
     from cqels.model.errors import CqelsError, QueryStopped
 
@@ -31,7 +31,7 @@ _PLACES = {
     "QueryStopped": "cqels.model.errors",
     "Rejected": "cqels.io",
     "Result": "cqels.io",
-    "StandingQuery": "cqels.engine.standing",
+    "StandingQuery": "cqels.engine.query_handle",
 }
 
 

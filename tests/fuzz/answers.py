@@ -12,7 +12,7 @@ from unittest.mock import patch
 from pyoxigraph import NamedNode
 
 import cqels
-from cqels.engine.replay import replay
+from cqels.engine.file_replay import replay
 from cqels.io import declare
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Service, walk_plan

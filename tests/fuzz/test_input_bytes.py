@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cqels.engine.file_replay import replay as by_engine
 from cqels.engine.intake import Intake
 from cqels.engine.reading import file_batches
-from cqels.engine.replay import replay as by_engine
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Rejected, StreamDeclaration, Tally, declare, read_stream
 from cqels.io.files import files_of
 from cqels.io.read import check_files

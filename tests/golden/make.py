@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import cqels
-from cqels.engine.batch import Batch
+from cqels.engine.event_time.element_batch import Batch
 from cqels.io import StreamSettings
 from cqels.model.release import RELEASE
 from cqels.plan.prepare import prepare

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.engine import Engine
-from cqels.engine.standing import StandingQuery
+from cqels.engine.query_handle import StandingQuery
 from cqels.io import Element, Result, StreamSettings
 from cqels.kernels.containers import row_buffer, row_storage
 from cqels.kernels.operators import join

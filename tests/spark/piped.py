@@ -15,7 +15,7 @@ from typing import Any
 
 from pyoxigraph import DefaultGraph, Quad, RdfFormat, serialize
 
-from cqels.engine.budgets import Budget
+from cqels.engine.state.budgets import Budget
 from cqels.io import Element, Rejected, Result, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query

@@ -14,7 +14,7 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
 from pyspark.sql import SparkSession
 
-from cqels.engine.replay import replay
+from cqels.engine.file_replay import replay
 from cqels.io import Rejected, Result, parse_declaration
 from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.plan.prepare import prepare

@@ -13,7 +13,7 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
 from pyspark.sql import SparkSession
 
-from cqels.engine.replay import replay
+from cqels.engine.file_replay import replay
 from cqels.io import Rejected, Result, Tally, parse_declaration
 from cqels.plan.prepare import prepare
 from cqels.spark.app import App

@@ -16,9 +16,9 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyoxigraph import Literal, NamedNode
 from pyspark.sql import SparkSession
 
-from cqels.engine import budgets
-from cqels.engine.budgets import Budget
-from cqels.engine.replay import replay
+from cqels.engine.file_replay import replay
+from cqels.engine.state import budgets
+from cqels.engine.state.budgets import Budget
 from cqels.io import Element, Result, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.plan.prepare import prepare

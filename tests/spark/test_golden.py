@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 
-from cqels.engine import snapshot
+from cqels.engine.state import snapshot
 from cqels.model.errors import OtherLayouts
 from cqels.model.release import RELEASE
 from cqels.spark.evaluate import Head, checked_commands, checked_log

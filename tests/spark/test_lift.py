@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyoxigraph import NamedNode
 
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Rejected, declare, read_stream
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary

@@ -26,8 +26,8 @@ pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 import pyarrow
 import pyarrow.parquet
 
-from cqels.engine.columns import table_of, terms_of
 from cqels.engine.engine import Engine
+from cqels.engine.output.arrow_columns import table_of, terms_of
 from cqels.io import Rejected, Result, writer_for
 from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD, XSD_DATE_TIME, XSD_INTEGER

@@ -19,10 +19,10 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
 from pyspark.sql import SparkSession
 
+from cqels.engine.file_replay import replay
+from cqels.engine.global_stage import Rest
 from cqels.engine.intake import Intake
-from cqels.engine.replay import replay
-from cqels.engine.rest import Rest
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Element, Result, StreamSettings, parse_declaration
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.intake import Intake
-from cqels.engine.standing import StandingQuery
-from cqels.engine.terms import Terms
+from cqels.engine.query_handle import StandingQuery
+from cqels.engine.term_codec import Terms
 from cqels.io import Element
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cqels
-from cqels.engine import core
+from cqels.engine import runtime
 from cqels.io import Rejected, Result
 
 EX = "http://ex.org/"
@@ -171,7 +171,7 @@ def test_what_is_not_taken_wholly_stays(way: str, ask: bool, monkeypatch: pytest
         next(query.results())
         engine.push(OBS, text("a", 20), time=20)
         with monkeypatch.context() as patch:
-            making = "cqels.engine.running.list" if way == "take" else "cqels.engine.columns._heads"
+            making = "cqels.engine.running_query.list" if way == "take" else "cqels.engine.output.arrow_columns._heads"
             patch.setattr(making, stop, raising=False)
             for _ in range(2):
                 with pytest.raises(KeyboardInterrupt):
@@ -273,7 +273,7 @@ def test_a_signal_handler_cannot_use_the_engine_that_it_interrupts(monkeypatch: 
             query = engine.register(ALL)
             settle = engine._core.settle
             monkeypatch.setattr(engine._core, "settle", lambda: (settle(), os.kill(os.getpid(), signal.SIGUSR1)))
-            monkeypatch.setattr(core, "_PAUSE", -1)
+            monkeypatch.setattr(runtime, "_PAUSE", -1)
             query.running.patience = 1  # so that the handler is called in the middle
             engine.push(OBS, [text("a", 1), text("a", 2)], time=["5s", "6s"])
             assert len(refused) == 2

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cqels import Engine, QueryStopped, StandingQuery
-from cqels.engine import budgets
-from cqels.engine.core import Core
-from cqels.engine.running import Running
+from cqels.engine.running_query import Running
+from cqels.engine.runtime import Core
+from cqels.engine.state import budgets
 from cqels.io import Result
 from cqels.kernels.memory.arena import LIMIT
 from cqels.model.errors import CqelsError

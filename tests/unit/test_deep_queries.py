@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode
 
 from cqels import Engine
-from cqels.engine.running import fingerprint
+from cqels.engine.running_query import fingerprint
 from cqels.io import Element
 from cqels.lang.parser import parse, parse_update
 from cqels.model.errors import CqelsError, QueryError

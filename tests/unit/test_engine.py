@@ -9,7 +9,7 @@ import pytest
 from pyoxigraph import Literal, NamedNode, Triple
 
 import cqels
-from cqels.engine.replay import replay
+from cqels.engine.file_replay import replay
 from cqels.io import Rejected, Result, declare, late_reason
 from cqels.kernels.containers import row_storage
 from cqels.kernels.operators import join
@@ -529,7 +529,7 @@ def test_terms_of_elements_that_were_worked_off_are_forgotten() -> None:
 
 
 def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.engine.core._LEAST_RELEASE", 100)
+    monkeypatch.setattr("cqels.engine.runtime._LEAST_RELEASE", 100)
     with cqels.Engine() as engine:
         engine.stream(OBS, lateness="60s")
         query = engine.register(HOT)
@@ -546,7 +546,7 @@ def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.Monke
 def test_terms_of_elements_that_are_still_to_be_merged_are_not_forgotten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("cqels.engine.core._LEAST_RELEASE", 100)
+    monkeypatch.setattr("cqels.engine.runtime._LEAST_RELEASE", 100)
     monkeypatch.setattr("cqels.engine.reading.CHUNK", 1 << 14)
     steps = {"obs": 1, "slow": 7}
     for stream, step in steps.items():

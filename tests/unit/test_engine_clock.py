@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.engine.batch import HEARTBEAT, Batch, Row
-from cqels.engine.clock import Arrived, Clock
-from cqels.engine.held import Held
+from cqels.engine.event_time.element_batch import HEARTBEAT, Batch, Row
+from cqels.engine.event_time.reorder_buffer import Held
+from cqels.engine.event_time.watermark import Arrived, Clock
 from cqels.io import Element, Rejected, StreamSettings, late_reason
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST

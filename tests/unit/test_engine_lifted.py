@@ -18,7 +18,7 @@ from cqels.engine import lifted
 from cqels.engine.intake import Intake
 from cqels.engine.layout import layout_of
 from cqels.engine.reading import file_batches
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Rejected, declare
 from cqels.io.lifting import ObjectTemplate, Template
 from cqels.io.read import read_file

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cqels.engine.file_replay import batches
 from cqels.engine.intake import Intake
-from cqels.engine.replay import batches
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io import Rejected, StreamDeclaration, declare, read_stream
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cqels.engine import snapshot
+from cqels.engine.state import snapshot
 
 from ..golden import make
 

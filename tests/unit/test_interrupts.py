@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad
 
 from cqels import Engine, QueryStopped
-from cqels.engine import budgets, core
+from cqels.engine import runtime
+from cqels.engine.state import budgets
 from cqels.io import Element
 from cqels.model import interrupts
 from cqels.model.time import SECOND
@@ -61,7 +62,7 @@ class Interrupted(Incremental):
 @pytest.mark.parametrize("examples", SIZES)
 def test_interrupted_work_is_completed(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is interrupted, the engine sends what the reference sends."""
-    monkeypatch.setattr(core, "_PAUSE", -1)  # a pause after every tick
+    monkeypatch.setattr(runtime, "_PAUSE", -1)  # a pause after every tick
 
     @settings(max_examples=examples)
     @given(scenarios(COMPANY, beside=2), st.integers(0, 2**32))
@@ -73,7 +74,7 @@ def test_interrupted_work_is_completed(examples: int, monkeypatch: pytest.Monkey
                 raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(core, "between_steps", between_steps)
+            patch.setattr(runtime, "between_steps", between_steps)
             sent = run(scenario, engine=Interrupted)
         assert sent == run(scenario)
 

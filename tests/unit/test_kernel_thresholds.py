@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode
 
-from cqels.engine.thresholds import listed, loosest
+from cqels.engine.sharing.threshold_order import listed, loosest
 from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, add_row, clear, make_queue, row_at
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.threshold_router import make_thresholds, tell_thresholds, thresholds_step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cqels.engine.engine import Engine
-from cqels.engine.standing import StandingQuery
+from cqels.engine.query_handle import StandingQuery
 from cqels.kernels.containers.delta_queue import COUNT, TOTAL
 from cqels.plan.prepare import prepare
 

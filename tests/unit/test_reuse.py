@@ -8,7 +8,7 @@ import pytest
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.engine import Engine
-from cqels.engine.standing import StandingQuery
+from cqels.engine.query_handle import StandingQuery
 from cqels.plan.algebra import Plan, Reused, Stream, Triples, walk_plan
 from cqels.plan.prepare import prepare
 from cqels.plan.reuse import Occurrence, part_of, reused, sites_of, with_parts

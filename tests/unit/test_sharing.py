@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyoxigraph import Literal, NamedNode
 
-from cqels.engine.batch import Batch, Words
 from cqels.engine.engine import Engine
+from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.io import Element
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Thresholds, walk_plan

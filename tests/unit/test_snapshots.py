@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import cqels
-from cqels.engine import snapshot
-from cqels.engine.running import Running
+from cqels.engine.running_query import Running
+from cqels.engine.state import snapshot
 from cqels.kernels.memory import layout_hash
 from cqels.kernels.operators import window
 from cqels.lang import expressions, syntax

@@ -231,7 +231,7 @@ def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
         from cqels.reference.replay import replay as by_reference
 
         return by_reference
-    from cqels.engine.replay import replay as by_engine
+    from cqels.engine.file_replay import replay as by_engine
 
     return by_engine
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from pyoxigraph import RdfFormat
 
-from cqels.engine.batch import Batch, Words
-from cqels.engine.terms import Terms
+from cqels.engine.event_time.element_batch import Batch, Words
+from cqels.engine.term_codec import Terms
 from cqels.io.faults import UNREADABLE, parsed, triple_of
 from cqels.io.files import MARK
 from cqels.io.ntriples import parse_timed_line

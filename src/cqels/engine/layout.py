@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pyoxigraph import Literal, NamedNode
 
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io.lifting import PLACE, ObjectTemplate, Template
 from cqels.kernels.readers import csv_lifter as kernels
 from cqels.model.ids import CODE_BOOLEAN, CODE_DATE_TIME, CODE_DECIMAL, CODE_DOUBLE, CODE_FLOAT, CODE_INTEGER

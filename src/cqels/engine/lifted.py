@@ -16,7 +16,7 @@ from typing import IO, cast
 
 import numpy as np
 
-from cqels.engine.batch import Batch
+from cqels.engine.event_time.element_batch import Batch
 from cqels.engine.intake import Intake
 from cqels.engine.layout import Layout, layout_of
 from cqels.engine.runs import ELEMENTS

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from cqels.engine.batch import Batch
+from cqels.engine.event_time.element_batch import Batch
 from cqels.engine.intake import Intake
 from cqels.engine.lifted import lifted_batches
 from cqels.engine.runs import ELEMENTS, run_batches

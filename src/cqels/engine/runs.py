@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.batch import Batch, Words
+from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.engine.intake import Intake
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.gather import GENERATED_AT_TIME

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
-from cqels.engine.replay import replay as embedded
+from cqels.engine.file_replay import replay as embedded
 from cqels.io import Result, writer_for
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query

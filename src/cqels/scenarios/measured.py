@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
-from cqels.engine.merge import merged
-from cqels.engine.replay import batches
+from cqels.engine.event_time.stream_merge import merged
+from cqels.engine.file_replay import batches
+from cqels.engine.runtime import sources_of
 from cqels.io import Rejected, StreamDeclaration, Tally, settings_of
 from cqels.model.extras import optional
 from cqels.model.time import parse_time

@@ -19,10 +19,10 @@ from uuid import uuid4
 from pyoxigraph import NamedNode
 
 from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
-from cqels.engine.budgets import Budget
-from cqels.engine.core import sources_of
 from cqels.engine.engine import Engine
-from cqels.engine.future import FUTURE
+from cqels.engine.event_time.future_limit import FUTURE
+from cqels.engine.runtime import sources_of
+from cqels.engine.state.budgets import Budget
 from cqels.io import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.io.declare import check_same
 from cqels.model.errors import CqelsError, QueryError

@@ -26,8 +26,8 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
-from cqels.engine.batch import Batch
-from cqels.engine.future import FUTURE
+from cqels.engine.event_time.element_batch import Batch
+from cqels.engine.event_time.future_limit import FUTURE
 from cqels.engine.reading import file_batches, has_timed_records, line_batches, object_batches, record_batches
 from cqels.io import Rejected, StreamDeclaration
 from cqels.io.faults import UnreadableFile

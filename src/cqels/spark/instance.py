@@ -17,14 +17,14 @@ import pyarrow
 import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
 
-from cqels.engine.batch import Batch
-from cqels.engine.budgets import Budget, Stop
-from cqels.engine.columns import terms_of
 from cqels.engine.engine import Engine
-from cqels.engine.history import MOST_WORDS
-from cqels.engine.merge import Files, Merge
-from cqels.engine.snapshot import Aside
-from cqels.engine.standing import StandingQuery
+from cqels.engine.event_time.element_batch import Batch
+from cqels.engine.event_time.stream_merge import Files, Merge
+from cqels.engine.output.arrow_columns import terms_of
+from cqels.engine.query_handle import StandingQuery
+from cqels.engine.state.budgets import Budget, Stop
+from cqels.engine.state.snapshot import Aside
+from cqels.engine.state.window_contents import MOST_WORDS
 from cqels.io import Rejected, StreamSettings
 from cqels.model.errors import OtherLayouts
 from cqels.model.sealed import seal, unseal

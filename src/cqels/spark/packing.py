@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow
 
-from cqels.engine.batch import Batch, Words
-from cqels.engine.future import limit_of, near
+from cqels.engine.event_time.element_batch import Batch, Words
+from cqels.engine.event_time.future_limit import limit_of, near
 from cqels.engine.intake import Intake
-from cqels.engine.terms import Terms
+from cqels.engine.term_codec import Terms
 from cqels.io.element import Rejected
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary

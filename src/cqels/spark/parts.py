@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from cqels.engine.columns import typed
+from cqels.engine.output.arrow_columns import typed
 from cqels.io.results import lexical
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError

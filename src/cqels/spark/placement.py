@@ -9,7 +9,7 @@ from itertools import count, islice
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.core import sources_of
+from cqels.engine.runtime import sources_of
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.plan.templates import constants_of, general

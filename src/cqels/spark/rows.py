@@ -16,7 +16,7 @@ all streams, are merged by time.  The place of a file is its number in its sourc
 
     kind       meaning
     results    `count` results of `query`, of which `number` were sent before, in `payload`: an Arrow stream with the
-               columns that `cqels.engine.columns.terms_of` gives
+               columns that `cqels.engine.output.arrow_columns.terms_of` gives
     rejected   as above, the stream in `query`
     late       an element that came too late: its stream, why, and its triples
     report     one for each instance and micro-batch: what it did, as JSON in `text`

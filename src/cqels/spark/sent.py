@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.ipc
 
-from cqels.engine.columns import typed
+from cqels.engine.output.arrow_columns import typed
 from cqels.io import Result
 from cqels.model.dictionary import term_of
 from cqels.model.terms import Term, Triple
@@ -25,7 +25,7 @@ TRIPLE = re.compile(rf"({_TERM}) ({_TERM}) ({_TERM}) \.", re.DOTALL)
 
 
 def schema_of(query: Query) -> Any:
-    """The columns in which a query sends its results: `cqels.engine.columns.terms_of` makes them.
+    """The columns in which a query sends its results: `cqels.engine.output.arrow_columns.terms_of` makes them.
 
     Terms are N-Triples texts, null is unbound; the columns of variables begin with `?`, so that they have any name.
     """
@@ -85,7 +85,7 @@ class Sent:
         return pyarrow.Table.from_batches(self.batches)
 
     def table(self) -> Any:
-        """The table that `cqels.engine.columns.table_of` makes of the results: typed where all values have a type."""
+        """The table that `arrow_columns.table_of` makes of the results: typed where all values have a type."""
         kept = self.columns.filter(pyarrow.compute.invert(self.columns["empty"]))
         made = {
             "time": kept["time"].cast(pyarrow.timestamp("ns")),

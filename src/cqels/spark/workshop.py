@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow
 from pyoxigraph import Literal, RdfFormat
 
-from cqels.engine.batch import Batch, Words
+from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.io.declare import StreamDeclaration
 from cqels.io.documents import RDF_FORMATS, document_element
 from cqels.io.element import Rejected

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyoxigraph
 
 from cqels.engine.engine import Engine
-from cqels.engine.standing import StandingQuery
+from cqels.engine.query_handle import StandingQuery
 from cqels.io import Element
 from cqels.io.ntriples import parse_timed_line
 from cqels.plan.algebra import Query

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from cqels.engine.engine import Engine
-from cqels.engine.replay import batches
+from cqels.engine.file_replay import batches
 from cqels.io import Rejected, Result, StreamSettings
 from cqels.io.files import files_of, open_bytes
 from cqels.io.results import lexical

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from time import time_ns
 
-from cqels.engine.batch import Batch
 from cqels.engine.engine import Engine
-from cqels.engine.future import limit_of, near
+from cqels.engine.event_time.element_batch import Batch
+from cqels.engine.event_time.future_limit import limit_of, near
+from cqels.engine.event_time.stream_merge import Hold, merged, merged_files
 from cqels.engine.intake import Intake
-from cqels.engine.merge import Hold, merged, merged_files
+from cqels.engine.query_handle import StandingQuery
 from cqels.engine.reading import file_batches
-from cqels.engine.standing import StandingQuery
 from cqels.io import InTime, Rejected, Rejects, Result, StreamDeclaration, Tally, settings_of
 from cqels.io.files import files_of
 from cqels.io.read import check_files, in_time

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from cqels.engine.batch import Batch, Words
-from cqels.engine.budgets import Stop, restored
-from cqels.engine.clock import Clock
-from cqels.engine.core import DICTIONARY_ROOT, MEMO_ROOT, Core
-from cqels.engine.history import History, NotKept, clock_of, rebuild, write_history
-from cqels.engine.running import Running
-from cqels.engine.sharing import Share
+from cqels.engine.event_time.element_batch import Batch, Words
+from cqels.engine.event_time.watermark import Clock
+from cqels.engine.running_query import Running
+from cqels.engine.runtime import DICTIONARY_ROOT, MEMO_ROOT, Core
+from cqels.engine.sharing.shared_pipelines import Share
+from cqels.engine.state.budgets import Stop, restored
+from cqels.engine.state.window_contents import History, NotKept, clock_of, rebuild, write_history
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.kernels.memory.layout_hash import layouts

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from pyoxigraph import Literal
 
-from cqels.engine.batch import Words
-from cqels.engine.thresholds import listed, loosest
+from cqels.engine.event_time.element_batch import Words
+from cqels.engine.sharing.threshold_order import listed, loosest
 from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.kernels.operators.threshold_router import Listed, tell_thresholds
 from cqels.model.terms import Term
@@ -28,8 +28,8 @@ from cqels.plan.show import Show
 from cqels.plan.templates import CLASS, GROUP, WIDTH, General, constants_of, general, is_own
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Core
-    from cqels.engine.running import Running
+    from cqels.engine.running_query import Running
+    from cqels.engine.runtime import Core
 
 Constants: TypeAlias = tuple[Term, ...]
 _FEW = 5

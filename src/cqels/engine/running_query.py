@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cqels.engine.answers import Answers, Sent
-from cqels.engine.batch import Words
-from cqels.engine.terms import Terms
+from cqels.engine.event_time.element_batch import Words
+from cqels.engine.output.result_emission import Answers, Sent
+from cqels.engine.term_codec import Terms
 from cqels.io import Result
 from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.model.collection import without_collection
@@ -27,8 +27,8 @@ from cqels.plan.written import fingerprint
 from cqels.store.dependencies import AnyGraph, GraphName
 
 if TYPE_CHECKING:
-    from cqels.engine.budgets import Guard, Stop
-    from cqels.engine.sharing import Share
+    from cqels.engine.sharing.shared_pipelines import Share
+    from cqels.engine.state.budgets import Guard, Stop
 
 
 @dataclass(eq=False)

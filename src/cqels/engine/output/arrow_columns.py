@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.engine.answers import Sent
-from cqels.engine.batch import Words
-from cqels.engine.running import Running
-from cqels.engine.terms import Column, Terms
+from cqels.engine.event_time.element_batch import Words
+from cqels.engine.output.result_emission import Sent
+from cqels.engine.running_query import Running
+from cqels.engine.term_codec import Column, Terms
 from cqels.io import Result
 from cqels.kernels.terms.column_text import join_rows, measure_texts
 from cqels.model.errors import CqelsError

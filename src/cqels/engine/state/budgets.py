@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cqels.engine.arguments import refused
-from cqels.engine.batch import Words
+from cqels.engine.event_time.element_batch import Words
 from cqels.kernels import scheduler
 from cqels.kernels.memory.arena import LIMIT, REACHED
 from cqels.model.errors import CqelsError
@@ -29,8 +29,8 @@ from cqels.model.time import LATEST, SECOND, format_duration, format_time, parse
 from cqels.model.watching import check
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Core, Job
-    from cqels.engine.running import Running
+    from cqels.engine.running_query import Running
+    from cqels.engine.runtime import Core, Job
 
 SLICE = 128
 """Elements after which a pipeline with a budget is looked at."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cqels.engine.batch import Batch
-from cqels.engine.terms import Terms
+from cqels.engine.event_time.element_batch import Batch
+from cqels.engine.term_codec import Terms
 from cqels.io import future_reason
 from cqels.model.time import LATEST
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cqels.engine.answers import Answers, Row, by_text
-from cqels.engine.batch import Words
-from cqels.engine.terms import Terms
+from cqels.engine.event_time.element_batch import Words
+from cqels.engine.output.result_emission import Answers, Row, by_text
+from cqels.engine.term_codec import Terms
 from cqels.io import Result
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
 from cqels.lang.syntax import Range

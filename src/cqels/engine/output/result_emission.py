@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.batch import Words
-from cqels.engine.terms import Column, Terms, columns_of
+from cqels.engine.event_time.element_batch import Words
+from cqels.engine.term_codec import Column, Terms, columns_of
 from cqels.io import Result
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of

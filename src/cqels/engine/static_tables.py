@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cqels.engine.batch import Words
-from cqels.engine.terms import Terms
+from cqels.engine.event_time.element_batch import Words
+from cqels.engine.term_codec import Terms
 from cqels.kernels.memory.arena import Arena, give
 from cqels.model.terms import Term
 from cqels.physical.pipeline import Table, WholeGraph, put_rows
@@ -20,7 +20,7 @@ from cqels.plan.templates import is_own, particular
 from cqels.store.dataset import Store
 
 if TYPE_CHECKING:
-    from cqels.engine.running import Running
+    from cqels.engine.running_query import Running
 
 _FEW_KEYS = 64
 """Constants for which the dataset is asked one by one rather than for all at once."""

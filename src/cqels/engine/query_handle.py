@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cqels.engine.access import completed, while_open
 from cqels.engine.arguments import check_function, check_text
-from cqels.engine.running import Running
+from cqels.engine.running_query import Running
 from cqels.io import Result
 from cqels.model.errors import QueryStopped
 from cqels.model.extras import optional
@@ -134,7 +134,7 @@ class StandingQuery:
         if self.stopped is not None:
             text = explain(replace(self.query, plan=self.running.plan), format, rewritten=False)
             return text if format != "text" else f"{self.stopped}\n{text}"
-        from cqels.engine.analysis import analysed
+        from cqels.engine.explain_analyze import analysed
 
         share = self.running.member
         if share is not None and share.made is None:  # it is known what will run when something happens
@@ -159,7 +159,7 @@ class StandingQuery:
         Numbers, truth values and dateTimes have Arrow's types where a whole column has one; other terms are their
         IRIs or lexical forms.
         """
-        from cqels.engine.columns import table_taken
+        from cqels.engine.output.arrow_columns import table_taken
 
         self._engine.renew()
         with self.running.whole():
@@ -174,7 +174,7 @@ class StandingQuery:
         The columns are `time` (nanoseconds), `tick`, `sign`, `empty` (true where the row says that a snapshot is), and
         `?name` for each variable; for ASK `answer`, for CONSTRUCT `triples`.
         """
-        from cqels.engine.columns import terms_of
+        from cqels.engine.output.arrow_columns import terms_of
 
         self._engine.renew()
         with self.running.whole():

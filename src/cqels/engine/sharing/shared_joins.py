@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.sharing import named
+from cqels.engine.sharing.shared_pipelines import named
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import COUNT, clear
 from cqels.kernels.operators.shared_input import AHEAD, LOG, ROW
@@ -27,8 +27,8 @@ from cqels.plan.rules import rewrite
 from cqels.plan.templates import MOST_NODES
 
 if TYPE_CHECKING:
-    from cqels.engine.core import Core
-    from cqels.engine.running import Running
+    from cqels.engine.running_query import Running
+    from cqels.engine.runtime import Core
 
 _Kind: TypeAlias = tuple[frozenset[int], tuple[int, ...], str]
 """The streams that a query reads, its slides and its policy: on these it depends when there is a tick."""

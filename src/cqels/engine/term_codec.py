@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from pyoxigraph import Literal
 
-from cqels.engine.batch import Words
+from cqels.engine.event_time.element_batch import Words
 from cqels.io.objects import TERMS, not_taken
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.column_text import NUMBER_BYTES, number_words, place_texts

@@ -1,0 +1,1 @@
+"""What queries send: emissions, policies and Arrow columns of results."""

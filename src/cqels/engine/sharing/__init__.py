@@ -1,0 +1,1 @@
+"""Sharing between queries: pipelines of one template, joins in common, thresholds in order."""
