@@ -31,7 +31,7 @@ from bars import Bar, shown, write
 from measure import CONSOLE, per_second, progress
 
 import cqels
-from cqels.spark.placement import STRATEGIES
+from cqels.spark.driver.placement import STRATEGIES
 
 MARKS = "<!-- many: written by bench/many.py -->", "<!-- end of many -->"
 EX = "http://ex.org/"
@@ -227,7 +227,7 @@ def four_kinds(number: int) -> str:
 def on_spark(data: Data, folder: Path, instances: int, strategy: str, queries: int) -> Iterator[Bar]:
     """So many queries on so many instances: what a micro-batch takes."""
     from cqels.spark import App, start, stop
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.metrics import Metrics
     from cqels.spark.sinks import Callback
 
     (folder / "elements.nt").write_bytes(b"".join(data.parts))

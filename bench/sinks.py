@@ -18,8 +18,8 @@ import pyarrow
 from cqels.io import writer_for
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
-from cqels.spark.formats import body
-from cqels.spark.sent import Sent, schema_of
+from cqels.spark.sink.result_batch import Sent, schema_of
+from cqels.spark.sink.text_formats import body
 from cqels.spark.sinks import Files
 
 XSD = "http://www.w3.org/2001/XMLSchema#"

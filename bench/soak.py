@@ -31,7 +31,7 @@ from measure import CONSOLE, machine, per_second
 from rich.table import Table
 
 from cqels.spark import App, start, stop
-from cqels.spark.metrics import Metrics
+from cqels.spark.driver.metrics import Metrics
 from cqels.spark.sinks import Files
 
 HOUR = 3600

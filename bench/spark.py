@@ -31,9 +31,9 @@ from cqels.plan.prepare import prepare
 from cqels.scenarios.measured import embedded, micro_batches, on_spark
 from cqels.scenarios.scenario import Data
 from cqels.spark import start, stop
-from cqels.spark.files import file_rows
-from cqels.spark.rows import SENT_COLUMNS
-from cqels.spark.wanted import wanted
+from cqels.spark.lift.predicate_pushdown import wanted
+from cqels.spark.lift.row_schemas import SENT_COLUMNS
+from cqels.spark.source.file_source import file_rows
 
 MARKS = "<!-- spark: written by bench/spark.py -->", "<!-- end of spark -->"
 EX = "http://ex.org/"

@@ -24,9 +24,9 @@ from cqels.io import Rejected, StreamDeclaration, declare
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize
 from cqels.spark import start, stop
-from cqels.spark.files import file_rows
-from cqels.spark.packing import Packer
-from cqels.spark.wanted import ANYTHING, Wanted
+from cqels.spark.lift.block_writer import Packer
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.source.file_source import file_rows
 
 ALL = Wanted(frozenset([ANYTHING]))
 MEGABYTE = 1 << 20

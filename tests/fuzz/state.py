@@ -21,12 +21,12 @@ from cqels.model.time import SECOND
 from cqels.plan.algebra import Values
 from cqels.plan.prepare import prepare
 from cqels.plan.spread import spreading
-from cqels.spark import evaluate
-from cqels.spark.catalog import Catalog
-from cqels.spark.checkpoint import Checkpoint, Manifest, checksums
-from cqels.spark.growing import GrowingFile, read_progress
-from cqels.spark.instance import Dataset, Origin
-from cqels.spark.rests import Lasts, Resting, Told
+from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums
+from cqels.spark.driver.global_stages import Lasts, Resting, Told
+from cqels.spark.operator import stateful_processor
+from cqels.spark.operator.engine_instance import Dataset, Origin
+from cqels.spark.sink.exactly_once_file import GrowingFile, read_progress
+from cqels.spark.source.file_catalog import Catalog
 from cqels.store.dataset import Store
 
 from ..spark.piped import Piped
@@ -218,13 +218,13 @@ def outputs(folder: Path) -> dict[str, Kept]:
 
 def states() -> dict[str, Kept]:
     """What Spark keeps for an engine: each value of each variable, and all values with one gone or there twice."""
-    before = evaluate.LEAST_LOG
-    evaluate.LEAST_LOG = 2000
+    before = stateful_processor.LEAST_LOG
+    stateful_processor.LEAST_LOG = 2000
     try:
         piped = running()
         whole = copy.deepcopy(piped._kept[7])
     finally:
-        evaluate.LEAST_LOG = before
+        stateful_processor.LEAST_LOG = before
     found = {
         f"state {name} {number}": Kept(data, stated(piped, whole, name, number, place, kind))
         for name, values in whole.items()

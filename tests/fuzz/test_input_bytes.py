@@ -35,10 +35,10 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 import pyarrow
 
 from cqels import lift
-from cqels.spark.blocks import unpack
-from cqels.spark.files import FileReader, prepared
-from cqels.spark.lift import Lift, Lifting
-from cqels.spark.wanted import ANYTHING, Wanted
+from cqels.spark.lift.block_format import unpack
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.row_lifts import Lift, Lifting
+from cqels.spark.source.file_source import FileReader, prepared
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
 STREAM = "http://ex.org/s"

@@ -54,7 +54,7 @@ def write_input() -> None:
 
 def app(spark: Any, checkpoint: Path | None = CHECKPOINT, batch: int = BATCH) -> Any:
     """The application, in the folder of its files."""
-    from cqels.spark.app import App
+    from cqels.spark.driver.app import App
 
     made = App(spark, checkpoint=checkpoint, batch_bytes=batch, instances=2)
     made.files("<http://ex.org/a>=a.nt")
@@ -72,7 +72,7 @@ def results(folder: Path) -> Mapping[str, str]:
 
 def begin(spark: Any) -> None:
     """Run the application to the middle, and once to its end."""
-    from cqels.spark.checkpoint import Checkpoint
+    from cqels.spark.driver.checkpoint import Checkpoint
     from cqels.spark.sinks import Files
 
     assert app(spark, None).run(Files(EXPECTED, "csv", passing=True)).wait(600)
@@ -88,7 +88,7 @@ def begin(spark: Any) -> None:
 
 
 def main(release: str) -> None:
-    from cqels.spark.session import start, stop
+    from cqels.spark.session.spark_session import start, stop
 
     with TemporaryDirectory() as folder:
         os.chdir(folder)  # before Spark's processes begin, which read files by the same paths

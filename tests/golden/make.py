@@ -89,7 +89,7 @@ def sent(made: cqels.Engine) -> dict[str, list[list[Any]]]:
 
 def program() -> Any:
     """What an engine of a pipeline on Spark runs."""
-    from cqels.spark.instance import Program
+    from cqels.spark.operator.engine_instance import Program
 
     queries = [
         prepare(P + options["text"], name=name, emit=options.get("emit"), policy=options.get("policy"))
@@ -101,9 +101,9 @@ def program() -> Any:
 
 def arrivals(start: int) -> list[Any]:
     """A micro-batch of such elements."""
-    from cqels.spark.blocks import pack
-    from cqels.spark.instance import Arrival
-    from cqels.spark.packing import new_terms
+    from cqels.spark.lift.block_format import pack
+    from cqels.spark.lift.block_writer import new_terms
+    from cqels.spark.operator.engine_instance import Arrival
 
     terms, draw = new_terms(), random.Random(start)
     made = []
@@ -142,8 +142,8 @@ def portions(instance: Any) -> list[list[Any]]:
 
 
 def main(release: str) -> None:
-    from cqels.spark.evaluate import Head, _sum_of
-    from cqels.spark.instance import Instance, Origin, registration
+    from cqels.spark.operator.engine_instance import Instance, Origin, registration
+    from cqels.spark.operator.stateful_processor import Head, _sum_of
 
     folder = HERE / release
     folder.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 
 from cqels.model.errors import CqelsError
-from cqels.spark.java import find_java
+from cqels.spark.session.java import find_java
 
 VERSION = "3.9.1"
 CONNECTORS = (pyspark.__version__, pyspark.__version__), ("4.2.0", "4.1.0-preview1")

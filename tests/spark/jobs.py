@@ -116,7 +116,7 @@ def job(settings: Settings) -> None:
 
 def _job_of_files(spark: Any, settings: Settings, folder: Path) -> None:
     from cqels.spark import App
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.metrics import Metrics
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Files
 

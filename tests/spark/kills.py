@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 
-from cqels.spark.arenas import FOLDER
+from cqels.spark.operator.arena_files import FOLDER
 
 from .jobs import LOOK, PATIENCE, Job, Process, Settings, committed, kill, outcome, tagged, written
 

@@ -19,14 +19,14 @@ from cqels.engine.state.budgets import Budget
 from cqels.io import Element, Rejected, Result, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
-from cqels.spark import evaluate
-from cqels.spark.evaluate import Evaluation
-from cqels.spark.instance import Carried, Dataset, Program
-from cqels.spark.moving import origin_of
-from cqels.spark.packing import Packer
-from cqels.spark.rows import COMMAND, LATE, REPORT, RESULTS
-from cqels.spark.sent import Sent
-from cqels.spark.wanted import ANYTHING, Wanted, wanted
+from cqels.spark.driver.migration import origin_of
+from cqels.spark.lift.block_writer import Packer
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted
+from cqels.spark.lift.row_schemas import COMMAND, LATE, REPORT, RESULTS
+from cqels.spark.operator import stateful_processor
+from cqels.spark.operator.engine_instance import Carried, Dataset, Program
+from cqels.spark.operator.stateful_processor import Evaluation
+from cqels.spark.sink.result_batch import Sent
 from cqels.store.dataset import Store
 
 from .going import Going
@@ -289,8 +289,8 @@ def _gone(folder: Path) -> None:
 
 
 def _forget_processes(folder: Path) -> None:
-    for place in [place for place in evaluate._ALIVE if place.folder == folder]:
-        del evaluate._ALIVE[place]
+    for place in [place for place in stateful_processor._ALIVE if place.folder == folder]:
+        del stateful_processor._ALIVE[place]
 
 
 def quads_of(store: Store) -> Iterator[Quad]:

@@ -12,11 +12,11 @@ from pyarrow.ipc import open_stream
 
 from cqels.io import Element, Rejected, Result, StreamSettings
 from cqels.plan.algebra import Query
-from cqels.spark.instance import Dataset, Program, registration
-from cqels.spark.packing import Packer
-from cqels.spark.rows import COMMAND
-from cqels.spark.sent import Sent, schema_of
-from cqels.spark.wanted import ANYTHING, Wanted
+from cqels.spark.lift.block_writer import Packer
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.row_schemas import COMMAND
+from cqels.spark.operator.engine_instance import Dataset, Program, registration
+from cqels.spark.sink.result_batch import Sent, schema_of
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental

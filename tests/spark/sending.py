@@ -11,7 +11,7 @@ from cqels.io import Result
 from cqels.model.time import MILLISECOND
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
-from cqels.spark.sent import Sent, schema_of
+from cqels.spark.sink.result_batch import Sent, schema_of
 
 WHERE = "{ STREAM <x:s> [RANGE 2s] { ?room <x:t> ?n } }"
 SELECT = prepare(f"PREFIX : <http://ex.org/> SELECT ?room ?n WHERE {WHERE}", name="hot", emit="changes")

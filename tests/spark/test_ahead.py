@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
-from cqels.spark import ahead
-from cqels.spark.files import BATCH_OVERHEAD, BATCH_SECONDS, FIRST_BYTES, MOST_GROWTH, Course
+from cqels.spark.source import read_ahead
+from cqels.spark.source.file_source import BATCH_OVERHEAD, BATCH_SECONDS, FIRST_BYTES, MOST_GROWTH, Course
 
 SCHEMA = pyarrow.schema([("number", pyarrow.int64())])
 PATIENCE = 20.0
@@ -30,7 +30,7 @@ def numbers(batches: list[pyarrow.RecordBatch] | None) -> list[int] | None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(ahead, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(read_ahead, "_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -43,12 +43,12 @@ def test_what_is_being_read_is_waited_for_and_taken_once(folder: Path) -> None:
         assert go_on.wait(PATIENCE)
         yield from rows(3)
 
-    ahead.begin("a", slowly, SCHEMA)
+    read_ahead.begin("a", slowly, SCHEMA)
     assert begun.wait(PATIENCE)
-    ahead.begin("a", lambda: rows(4), SCHEMA)  # which another process is at
+    read_ahead.begin("a", lambda: rows(4), SCHEMA)  # which another process is at
     go_on.set()
-    assert numbers(ahead.taken("a")) == [1, 2, 3]
-    assert ahead.taken("a") is None
+    assert numbers(read_ahead.taken("a")) == [1, 2, 3]
+    assert read_ahead.taken("a") is None
     assert not list(folder.iterdir())
 
 
@@ -59,9 +59,9 @@ def test_what_was_not_read_to_its_end_is_as_if_nobody_had_begun(folder: Path) ->
     whole = (folder / "whole").read_bytes()
     for size in (0, 1, len(whole) // 2, len(whole) - 1):
         (folder / "cut.rows").write_bytes(whole[:size])
-        assert ahead.taken("cut") is None
+        assert read_ahead.taken("cut") is None
     (folder / "cut.rows").write_bytes(whole)
-    assert numbers(ahead.taken("cut")) == [1, 2]
+    assert numbers(read_ahead.taken("cut")) == [1, 2]
 
 
 def test_a_fault_is_left_to_the_task(folder: Path) -> None:
@@ -72,14 +72,14 @@ def test_a_fault_is_left_to_the_task(folder: Path) -> None:
         raised.set()
         raise ValueError
 
-    ahead.begin("a", faulty, SCHEMA)
+    read_ahead.begin("a", faulty, SCHEMA)
     assert raised.wait(PATIENCE)
-    assert ahead.taken("a") is None
+    assert read_ahead.taken("a") is None
 
 
 def test_outside_spark_nothing_is_read_ahead() -> None:
-    ahead.begin("a", lambda: rows(1), SCHEMA)
-    assert ahead.taken("a") is None
+    read_ahead.begin("a", lambda: rows(1), SCHEMA)
+    assert read_ahead.taken("a") is None
 
 
 def test_micro_batches_grow_to_what_can_be_done_in_their_time() -> None:

@@ -18,11 +18,11 @@ from cqels.engine.file_replay import replay
 from cqels.io import Rejected, Result, parse_declaration
 from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.plan.prepare import prepare
-from cqels.spark import app as module
-from cqels.spark.app import App
-from cqels.spark.lift import ntriples
-from cqels.spark.metrics import Metrics
-from cqels.spark.placement import _hash, keys, placed
+from cqels.spark.driver import app as module
+from cqels.spark.driver.app import App
+from cqels.spark.driver.metrics import Metrics
+from cqels.spark.driver.placement import _hash, keys, placed
+from cqels.spark.lift.row_lifts import ntriples
 from cqels.spark.rejects import Rejects
 from cqels.spark.sinks import Callback, Memory
 from cqels.store.dataset import Store

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from cqels.engine.file_replay import replay
 from cqels.io import Rejected, Result, Tally, parse_declaration
 from cqels.plan.prepare import prepare
-from cqels.spark.app import App
-from cqels.spark.metrics import Metrics
+from cqels.spark.driver.app import App
+from cqels.spark.driver.metrics import Metrics
 from cqels.spark.rejects import Rejects
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store

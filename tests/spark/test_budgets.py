@@ -22,9 +22,9 @@ from cqels.engine.state.budgets import Budget
 from cqels.io import Element, Result, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.plan.prepare import prepare
-from cqels.spark import evaluate
-from cqels.spark.app import App
-from cqels.spark.metrics import Metrics, status_line
+from cqels.spark.driver.app import App
+from cqels.spark.driver.metrics import Metrics, status_line
+from cqels.spark.operator import stateful_processor
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
 
@@ -46,7 +46,7 @@ LOSSES = ("", "", "process", "memory", "batch", "move")
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots are taken after a few batches, and queries are looked at often."""
-    monkeypatch.setattr(evaluate, "LEAST_LOG", 600)
+    monkeypatch.setattr(stateful_processor, "LEAST_LOG", 600)
     monkeypatch.setattr(budgets, "SLICE", 2)
     monkeypatch.setattr(budgets, "_most", generous())
 
@@ -76,7 +76,7 @@ def element(time: int) -> Element:
 @pytest.mark.parametrize("logged", [0, 1 << 20])
 def test_time_is_not_judged_again(lost: str, logged: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What reads a stream that a stopped query made has the same when all of it is done again, much faster."""
-    monkeypatch.setattr(evaluate, "LEAST_LOG", logged)
+    monkeypatch.setattr(stateful_processor, "LEAST_LOG", logged)
     cost = 1
     ticks = iter(range(10**9))
     monkeypatch.setattr(budgets, "now", lambda: next(ticks) * cost * 10**9)

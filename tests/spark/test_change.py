@@ -19,10 +19,10 @@ from cqels.io import Result, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
-from cqels.spark.app import App
-from cqels.spark.metrics import Metrics
-from cqels.spark.placement import Load, another_key, checked, partition, placed
-from cqels.spark.run import Run
+from cqels.spark.driver.app import App
+from cqels.spark.driver.metrics import Metrics
+from cqels.spark.driver.placement import Load, another_key, checked, partition, placed
+from cqels.spark.driver.run import Run
 from cqels.spark.sinks import Memory
 
 S = "http://ex.org/s"

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
 from cqels.model.errors import CqelsError
-from cqels.spark.java import find_java
+from cqels.spark.session.java import find_java
 
 from .chaos import chaos
 from .kills import DRIVER, WORKER

@@ -15,14 +15,14 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Values
-from cqels.spark.app import App
-from cqels.spark.catalog import check_listed
-from cqels.spark.checkpoint import Checkpoint, Manifest, checksums, fits
-from cqels.spark.instance import Dataset
-from cqels.spark.lift import nquads
-from cqels.spark.rows import LATE, REJECTED
-from cqels.spark.run import Run, rejected_in
+from cqels.spark.driver.app import App
+from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums, fits
+from cqels.spark.driver.run import Run, rejected_in
+from cqels.spark.lift.row_lifts import nquads
+from cqels.spark.lift.row_schemas import LATE, REJECTED
+from cqels.spark.operator.engine_instance import Dataset
 from cqels.spark.sinks import Files
+from cqels.spark.source.file_catalog import check_listed
 from cqels.store.dataset import Store
 
 ROOMS = '@prefix : <http://ex.org/> . :s1 :in _:kitchen . _:kitchen :name "kitchen" .'
@@ -254,7 +254,7 @@ def test_a_late_element_is_told_once() -> None:
 
 def test_a_paced_run_that_had_read_all_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No micro-batch tells it that all streams have ended, if it was killed after the last one."""
-    monkeypatch.setattr("cqels.spark.run.SparkFiles", SimpleNamespace(getRootDirectory=lambda: str(tmp_path)))
+    monkeypatch.setattr("cqels.spark.driver.run.SparkFiles", SimpleNamespace(getRootDirectory=lambda: str(tmp_path)))
     options: dict[str, Any] = {"ends": True, "paced": True, "strict": False, "temporary": False}
     app: Any = SimpleNamespace(queries=(), parts={})
     run = Run(app, Checkpoint(tmp_path), manifest(ended=True), [], None, None, **options)

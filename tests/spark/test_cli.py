@@ -26,7 +26,7 @@ from cqels.cli import main, on_spark
 from cqels.cli.demo import evening
 from cqels.scenarios.answers import answers
 from cqels.scenarios.taxi import SCENARIO
-from cqels.spark.session import start, stop
+from cqels.spark.session.spark_session import start, stop
 from cqels.spark.sinks import Console
 
 PATIENCE = 300.0

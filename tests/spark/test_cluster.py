@@ -27,8 +27,8 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 import pyspark
 
 from cqels.spark import App, start, stop
-from cqels.spark.java import find_java
-from cqels.spark.metrics import Metrics
+from cqels.spark.driver.metrics import Metrics
+from cqels.spark.session.java import find_java
 from cqels.spark.sinks import Files
 
 pytestmark = pytest.mark.cluster

@@ -20,9 +20,9 @@ import pyarrow
 import pyarrow.parquet
 from pyspark.sql import SparkSession
 
-from cqels.spark.evaluate import Evaluation
-from cqels.spark.rows import ARRIVING, RESULTS, SENT_COLUMNS
-from cqels.spark.session import start, stop
+from cqels.spark.lift.row_schemas import ARRIVING, RESULTS, SENT_COLUMNS
+from cqels.spark.operator.stateful_processor import Evaluation
+from cqels.spark.session.spark_session import start, stop
 
 from ..cases import read_case
 from ..properties.test_engine import COMPANY

@@ -29,11 +29,11 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cqels.spark import ahead
-from cqels.spark.blocks import unpack
-from cqels.spark.files import LEAST_AHEAD, FileReader, file_rows, prepared
-from cqels.spark.rows import files_at
-from cqels.spark.wanted import ANYTHING, Wanted
+from cqels.spark.lift.block_format import unpack
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.row_schemas import files_at
+from cqels.spark.source import read_ahead
+from cqels.spark.source.file_source import LEAST_AHEAD, FileReader, file_rows, prepared
 
 ALL = Wanted(frozenset([ANYTHING]))
 OBS, OTHER = "http://ex.org/obs", "http://ex.org/other"
@@ -252,19 +252,19 @@ def test_all_but_the_first_micro_batch_is_read_ahead(
 ) -> None:
     """What one process leaves is what the tasks of the next micro-batch take, to the end of the streams."""
     (tmp_path / "ahead").mkdir()
-    monkeypatch.setattr(ahead, "_folder", lambda: tmp_path / "ahead")
-    monkeypatch.setattr(ahead, "Thread", AtOnce)
-    monkeypatch.setattr("cqels.spark.files.LEAST_AHEAD", 1)
-    monkeypatch.setattr("cqels.spark.files.LEAST_TASK", 500)
+    monkeypatch.setattr(read_ahead, "_folder", lambda: tmp_path / "ahead")
+    monkeypatch.setattr(read_ahead, "Thread", AtOnce)
+    monkeypatch.setattr("cqels.spark.source.file_source.LEAST_AHEAD", 1)
+    monkeypatch.setattr("cqels.spark.source.file_source.LEAST_TASK", 500)
     used: list[bool] = []
-    taken = ahead.taken
+    taken = read_ahead.taken
 
     def watched(name: str) -> Any:
         found = taken(name)
         used.append(found is not None)
         return found
 
-    monkeypatch.setattr(ahead, "taken", watched)
+    monkeypatch.setattr(read_ahead, "taken", watched)
     for name in "ab":
         (tmp_path / f"{name}.nt").write_text(lines(500) + "odd\n")
     streams = [declare(OBS, tmp_path / "a.nt"), declare(OTHER, tmp_path / "b.nt")]
@@ -297,7 +297,7 @@ def test_the_size_of_micro_batches_does_not_matter(
     here: Here, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor that of tasks; also with lines that are longer than either."""
-    monkeypatch.setattr("cqels.spark.files.LEAST_TASK", 7)
+    monkeypatch.setattr("cqels.spark.source.file_source.LEAST_TASK", 7)
     monkeypatch.setattr("cqels.engine.reading.CHUNK", 1500)
     count = 3 if size < 1000 else 200
     long = f'<x:a> <x:p> "{"long" * (5 if size < 1000 else 500)}" 7 .\n'
@@ -680,8 +680,8 @@ def test_elements_come_at_the_pace_of_their_times(
 ) -> None:
     """All that is due has been delivered at each moment, and nothing else; also after a restart."""
     now = [10**15]
-    monkeypatch.setattr("cqels.spark.pace.monotonic_ns", lambda: now[0])
-    monkeypatch.setattr("cqels.spark.pace._NEAR", 200)
+    monkeypatch.setattr("cqels.spark.source.replay_rate.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("cqels.spark.source.replay_rate._NEAR", 200)
     times = [[5000 + 20 * n for n in range(200)], [6000 + 100 * (n // 3) for n in range(30)]]
     streams = [written(tmp_path, name, moments) for name, moments in zip("ab", times, strict=True)]
     declared = [(number, each, (ALL,)) for number, each in enumerate(streams)]

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.spark import start, stop
-from cqels.spark.metrics import Metrics
+from cqels.spark.driver.metrics import Metrics
 from cqels.spark.sinks import Files
 
 from ..golden import checkpoints

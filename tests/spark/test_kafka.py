@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 
 from cqels import lift
 from cqels.spark import App, sources, start, stop
-from cqels.spark.blocks import unpack
-from cqels.spark.lift import Lifting
+from cqels.spark.lift.block_format import unpack
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.row_lifts import Lifting
 from cqels.spark.sinks import Memory
-from cqels.spark.wanted import ANYTHING, Wanted
 
 from .broker import Broker, Unavailable, connector
 

@@ -18,7 +18,7 @@ from cqels.model.errors import CqelsError
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
-from cqels.spark.java import find_java
+from cqels.spark.session.java import find_java
 
 pytestmark = pytest.mark.cluster
 

@@ -24,9 +24,9 @@ import pyarrow
 
 import cqels
 from cqels import lift
-from cqels.spark.blocks import unpack
-from cqels.spark.lift import Lift, Lifting, nquads, ntriples
-from cqels.spark.wanted import ANYTHING, Pattern, Wanted, wanted
+from cqels.spark.lift.block_format import unpack
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Pattern, Wanted, wanted
+from cqels.spark.lift.row_lifts import Lift, Lifting, nquads, ntriples
 
 STREAM = "http://ex.org/s"
 LIFTS: dict[str, Callable[..., Lift]] = {"turtle": lift.turtle, "trig": lift.trig, "jsonld": lift.jsonld}
@@ -288,7 +288,7 @@ def test_strictly_the_first_malformed_line_is_an_error() -> None:
 
 
 def test_a_worker_does_not_remember_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.spark.packing.MOST_TERMS", 50)
+    monkeypatch.setattr("cqels.spark.lift.block_writer.MOST_TERMS", 50)
     kept = Wanted(frozenset([Pattern(predicate=NamedNode("http://ex.org/p"))]))
     batches = [
         {"value": [f"<http://ex.org/{n}> <http://ex.org/p> <http://ex.org/o{n}> {n} ." for n in range(at, at + 40)]}

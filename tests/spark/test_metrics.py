@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
-from cqels.spark.metrics import Histogram, Metrics, _short, status_line
-from cqels.spark.shown import Endpoint, Status
+from cqels.spark.driver.metrics import Histogram, Metrics, _short, status_line
+from cqels.spark.driver.metrics_export import Endpoint, Status
 
 NOON = 1769860800 * SECOND
 

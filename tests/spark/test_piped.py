@@ -17,7 +17,7 @@ from pyoxigraph import Literal, NamedNode
 
 from cqels.io import Element, StreamSettings
 from cqels.plan.prepare import prepare
-from cqels.spark import evaluate
+from cqels.spark.operator import stateful_processor
 from cqels.store.dataset import Store
 
 from ..cases import DIRECTORY, read_case, shown, spaced
@@ -38,7 +38,7 @@ LOSSES = ("", "", "", "process", "memory", "batch", "move")
 @pytest.fixture(autouse=True)
 def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots are taken after a few batches."""
-    monkeypatch.setattr(evaluate, "LEAST_LOG", 600)
+    monkeypatch.setattr(stateful_processor, "LEAST_LOG", 600)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DIRECTORY).with_suffix("")))

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from py4j.protocol import Py4JNetworkError
 
 from cqels.model.errors import CqelsError, DataError
-from cqels.spark.faults import RunFailed, cause, failure, of_sink, one_sentence
+from cqels.spark.driver.failure_reason import RunFailed, cause, failure, of_sink, one_sentence
 from cqels.spark.sinks import Callback
 
 

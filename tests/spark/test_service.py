@@ -29,14 +29,14 @@ from cqels.io import StreamSettings
 from cqels.model.errors import CqelsError, Damaged, QueryError
 from cqels.plan.algebra import Service, Values, walk_plan
 from cqels.plan.prepare import prepare
-from cqels.spark.app import App
-from cqels.spark.blocks import pack
-from cqels.spark.instance import Arrival, Carried, Instance, Program, answers_command, registration
-from cqels.spark.packing import new_terms
-from cqels.spark.run import Run
-from cqels.spark.sent import Sent
+from cqels.spark.driver.app import App
+from cqels.spark.driver.dataset_updates import Updates, opened
+from cqels.spark.driver.run import Run
+from cqels.spark.lift.block_format import pack
+from cqels.spark.lift.block_writer import new_terms
+from cqels.spark.operator.engine_instance import Arrival, Carried, Instance, Program, answers_command, registration
+from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
-from cqels.spark.updates import Updates, opened
 from cqels.store.answers import key_of, write_answers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions

@@ -14,11 +14,11 @@ from cqels.cli import doctor
 from cqels.cli.app import app
 from cqels.model.errors import CqelsError
 from cqels.model.folders import private_folder
-from cqels.spark import home as home_module
-from cqels.spark import java as java_module
-from cqels.spark.home import spark_home
-from cqels.spark.java import find_java
-from cqels.spark.session import settings_for
+from cqels.spark.session import java as java_module
+from cqels.spark.session import spark_home as home_module
+from cqels.spark.session.java import find_java
+from cqels.spark.session.spark_home import spark_home
+from cqels.spark.session.spark_session import settings_for
 
 
 def home(folder: Path, name: str, told: str) -> Path:

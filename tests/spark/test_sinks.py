@@ -34,11 +34,12 @@ from cqels.model.terms import XSD, XSD_DATE_TIME, XSD_INTEGER
 from cqels.model.time import MILLISECOND, SECOND
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
-from cqels.spark import growing, sinks
-from cqels.spark.formats import body, head, json_lines
+from cqels.spark import sinks
+from cqels.spark.driver.run import rejected_in
 from cqels.spark.rejects import SHOWN, Rejects
-from cqels.spark.run import rejected_in
-from cqels.spark.sent import Sent, schema_of
+from cqels.spark.sink import exactly_once_file
+from cqels.spark.sink.result_batch import Sent, schema_of
+from cqels.spark.sink.text_formats import body, head, json_lines
 from cqels.spark.sinks import Callback, Console, Files, Kafka, Memory, sink_of
 
 from .sending import SELECT, WHERE, batch, sent_of
@@ -240,7 +241,7 @@ def test_a_crash_at_any_step_changes_nothing(
         while committed < BATCHES[-1]:
             with monkeypatch.context() as patch:
                 if not crashed:
-                    patch.setattr(growing, "os", failing)
+                    patch.setattr(exactly_once_file, "os", failing)
                 try:
                     sink = Files(path, format)
                     sink.open([SELECT], run="r")
@@ -508,17 +509,17 @@ def test_results_that_are_gone_are_missed(tmp_path: Path, format: str) -> None:
 
 def test_a_file_that_is_gone_goes_on_with_what_comes(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
-    file = growing.GrowingFile(path, b"head\n", run="1")
+    file = exactly_once_file.GrowingFile(path, b"head\n", run="1")
     for number in range(3):
         file.append(number, lambda before: (b"%d\n" % before, before + 1))
     file.close()
     path.unlink()
-    file = growing.GrowingFile(path, b"head\n", run="1", anew=True)
+    file = exactly_once_file.GrowingFile(path, b"head\n", run="1", anew=True)
     for number in (2, 3):  # the last one may come again, and is written again
         file.append(number, lambda before: (b"%d\n" % before, before + 1))
     file.close()
     assert path.read_bytes() == b"head\n2\n3\n"
-    assert growing.lost(path, "1", opened=True, done=3) is None
+    assert exactly_once_file.lost(path, "1", opened=True, done=3) is None
 
 
 def some(query: Query, number: int) -> Sent:
@@ -648,7 +649,7 @@ def test_what_is_late_in_all_engines_is_told_once() -> None:
 
 
 def test_progress_with_any_other_byte_is_refused(tmp_path: Path) -> None:
-    file = growing.GrowingFile(tmp_path / "out.csv", b"head\n", run="run")
+    file = exactly_once_file.GrowingFile(tmp_path / "out.csv", b"head\n", run="run")
     file.append(0, lambda before: (b"one\n", before + 1))
     file.close()
     side = tmp_path / ".out.csv.progress"
@@ -658,4 +659,4 @@ def test_progress_with_any_other_byte_is_refused(tmp_path: Path) -> None:
         changed[place // 8] ^= 1 << place % 8
         side.write_bytes(changed)
         with pytest.raises(CqelsError):
-            growing.read_progress(side)
+            exactly_once_file.read_progress(side)

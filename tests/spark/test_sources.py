@@ -21,9 +21,9 @@ from cqels.engine.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark import sources
-from cqels.spark.blocks import unpack
-from cqels.spark.lift import Lift, Lifting
-from cqels.spark.wanted import ANYTHING, Wanted
+from cqels.spark.lift.block_format import unpack
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.row_lifts import Lift, Lifting
 
 ALL = Wanted(frozenset([ANYTHING]))
 STREAM = "http://ex.org/s"

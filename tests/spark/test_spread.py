@@ -36,12 +36,12 @@ from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Trip
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
 from cqels.plan.spread import NEWEST_NAME, NotSpread, Spread, spreading
-from cqels.spark.app import App
-from cqels.spark.metrics import Metrics
-from cqels.spark.rests import Lasts, Resting, Told
-from cqels.spark.sent import Sent
+from cqels.spark.driver.app import App
+from cqels.spark.driver.global_stages import Lasts, Resting, Told
+from cqels.spark.driver.metrics import Metrics
+from cqels.spark.lift.predicate_pushdown import wanted
+from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
-from cqels.spark.wanted import wanted
 from cqels.store.dataset import Store
 
 from ..random_expressions import Features

@@ -28,10 +28,10 @@ from ..test_cases import FILES, _Run
 
 pytest.importorskip("pyarrow", reason="blocks need pyarrow")
 
-from cqels.spark import packing
-from cqels.spark.blocks import pack, unpack
-from cqels.spark.packing import Packer
-from cqels.spark.wanted import ANYTHING, MOST_PATTERNS, Pattern, wanted
+from cqels.spark.lift import block_writer
+from cqels.spark.lift.block_format import pack, unpack
+from cqels.spark.lift.block_writer import Packer
+from cqels.spark.lift.predicate_pushdown import ANYTHING, MOST_PATTERNS, Pattern, wanted
 
 
 class Travelling(Incremental):
@@ -152,7 +152,7 @@ def test_triples_are_not_compared_with_many_patterns() -> None:
 
 def test_conditions_hold_when_other_terms_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The constants of a condition stay in the dictionary, which gives the words of others away."""
-    monkeypatch.setattr(packing, "MOST_TERMS", 5)
+    monkeypatch.setattr(block_writer, "MOST_TERMS", 5)
     text = 'SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?x = :keep && ?y != "no") }'
     packer = Packer(0, (wanted([prepare(f"PREFIX : <http://ex.org/> {text}")], "http://ex.org/s"),))
     other = ArenaDictionary(Arena(size=1 << 26))

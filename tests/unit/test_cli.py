@@ -323,9 +323,9 @@ def test_a_wrong_query_is_shown_with_its_place_before_spark_starts(run: Run) -> 
 
 
 def test_without_spark_another_engine_is_offered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cqels.spark import session
+    from cqels.spark.session import spark_session
 
-    monkeypatch.setattr(session, "missing_parts", lambda: ["pyspark"])
+    monkeypatch.setattr(spark_session, "missing_parts", lambda: ["pyspark"])
     code, _, err = run(*HOT, "--engine", "spark")
     assert code == 2
     assert "error: Spark is not installed: there is no pyspark" in err

@@ -16,7 +16,7 @@ from cqels.cli.lists import Lists, shown
 from cqels.model.time import MINUTE
 from cqels.scenarios.taxi.cells import AREA_SIDE, ROUTE_SIDE, Area, Cell, Route, place_of
 from cqels.scenarios.taxi.map import HEIGHT, WIDTH, Picture, drawn, pickups
-from cqels.spark.metrics import Metrics
+from cqels.spark.driver.metrics import Metrics
 
 SVG = "{http://www.w3.org/2000/svg}"
 STATION, SQUARE, AIRPORT = Cell(155, 162, ROUTE_SIDE), Cell(156, 161, ROUTE_SIDE), Cell(379, 371, AREA_SIDE)

@@ -16,7 +16,7 @@ from cqels.lang import cache as grammar
 from cqels.model import folders
 from cqels.model.errors import CqelsError
 from cqels.model.folders import private_folder
-from cqels.spark.arenas import Arenas
+from cqels.spark.operator.arena_files import Arenas
 
 QUERY = "SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 10s] { ?s ?p ?o } }"
 
@@ -91,7 +91,7 @@ def _squat(shared: Path) -> None:
     os.chown(squat, attacker, attacker)
     code = (  # their Python may not be theirs to read: so all is imported first
         "import os, pwd; from pathlib import Path; from cqels.model.folders import cache_root\n"
-        "import cqels.spark.java as java; os.setgid(65534); os.setuid(65534)\n"
+        "import cqels.spark.session.java as java; os.setgid(65534); os.setuid(65534)\n"
         "home = java._wrapped(Path('/usr/bin/true')); print(cache_root(), (home / 'bin' / 'java').owner())"
     )
     environment = {key: value for key, value in os.environ.items() if key not in ("XDG_CACHE_HOME", "CQELS_CACHE_DIR")}

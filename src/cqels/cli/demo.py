@@ -33,8 +33,8 @@ from cqels.scenarios.taxi.map import Picture, drawn, pickups
 
 if TYPE_CHECKING:
     from cqels.scenarios import Data
-    from cqels.spark.metrics import Metrics
-    from cqels.spark.sent import Sent
+    from cqels.spark.driver.metrics import Metrics
+    from cqels.spark.sink.result_batch import Sent
 
 FIRST, HOURS = 17, 4
 """The hour at which the evening begins, and how many it has; the last half hour is not replayed."""
@@ -83,8 +83,8 @@ def evening(size: int, folder: Path) -> Data:
 
 
 def _run(data: Data, java: Java, stopping: Stopping, speed: float, told: Console) -> Seen:
-    from cqels.spark.app import App
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.app import App
+    from cqels.spark.driver.metrics import Metrics
     from cqels.spark.rejects import Rejects
 
     app = App(java.start, instances=2, speed=speed)

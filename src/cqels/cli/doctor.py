@@ -108,7 +108,7 @@ def _java() -> Part:
 
 
 def _found_java() -> str:
-    from cqels.spark.java import find_java
+    from cqels.spark.session.java import find_java
 
     java = find_java()
     return f"{java.version}  {java.home} ({java.origin})"

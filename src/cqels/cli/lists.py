@@ -18,7 +18,7 @@ from cqels.model.time import MINUTE, format_time
 from cqels.scenarios.taxi.cells import Area, Cell, Route, place_of
 
 if TYPE_CHECKING:
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.metrics import Metrics
 
 Entry = TypeVar("Entry")
 ROWS = 10
@@ -79,7 +79,7 @@ def screen(lists: Lists, metrics: Metrics, told: Console) -> Iterator[Callable[[
 
 def shown(lists: Lists, metrics: Metrics, width: int) -> Group:
     """Both lists, what time it is in them, and how it goes."""
-    from cqels.spark.metrics import status_line
+    from cqels.spark.driver.metrics import status_line
 
     totals = metrics.totals
     time = "" if totals.time is None else format_time(totals.time)
@@ -137,7 +137,7 @@ def _called(cell: Cell) -> str:
 
 
 def _plain(lists: Lists, told: Console) -> Callable[[Metrics], None]:
-    from cqels.spark.metrics import status_line
+    from cqels.spark.driver.metrics import status_line
 
     last, batch = -PLAIN, -1
 

@@ -24,10 +24,10 @@ from cqels.model.sizes import parse_size
 from cqels.model.time import MILLISECOND, parse_duration
 
 if TYPE_CHECKING:
-    from cqels.spark.app import App
-    from cqels.spark.metrics import Metrics
-    from cqels.spark.run import Run as Pipeline
-    from cqels.spark.shown import Status
+    from cqels.spark.driver.app import App
+    from cqels.spark.driver.metrics import Metrics
+    from cqels.spark.driver.metrics_export import Status
+    from cqels.spark.driver.run import Run as Pipeline
     from cqels.spark.sinks import Sink
 
 TICK = 0.2
@@ -67,7 +67,7 @@ def execute(run: Run) -> None:
 
 def check_installed() -> None:
     """Refuse where Spark is not installed, before anything else is done."""
-    from cqels.spark.session import INSTALL, missing_parts
+    from cqels.spark.session.spark_session import INSTALL, missing_parts
 
     if missing := missing_parts():
         raise CqelsError(
@@ -127,7 +127,7 @@ class Java:
         return self
 
     def start(self) -> Any:
-        from cqels.spark.session import start
+        from cqels.spark.session.spark_session import start
 
         if self.session is None:
             self._begun = True
@@ -138,13 +138,13 @@ class Java:
         return self.session
 
     def kill(self) -> None:
-        from cqels.spark.session import kill
+        from cqels.spark.session.spark_session import kill
 
         kill()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from cqels.spark.faults import RunFailed, failure
-        from cqels.spark.session import stop
+        from cqels.spark.driver.failure_reason import RunFailed, failure
+        from cqels.spark.session.spark_session import stop
 
         ours = error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception)
         ours = ours and not isinstance(error, RunFailed)
@@ -212,9 +212,9 @@ def _batch(text: str | None) -> int | None:
 def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int | None) -> App:
     """The application; all is checked that can be without Java."""
     from cqels.io.read import check_files
-    from cqels.spark.app import App
-    from cqels.spark.catalog import files_there
-    from cqels.spark.placement import BUFFERS
+    from cqels.spark.driver.app import App
+    from cqels.spark.driver.placement import BUFFERS
+    from cqels.spark.source.file_catalog import files_there
 
     asked = run.spark
     follow = bool(asked.follow)
@@ -242,8 +242,8 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
 
 
 def _measures(asked: OnSpark, stack: ExitStack) -> tuple[Metrics, Status]:
-    from cqels.spark.metrics import Metrics
-    from cqels.spark.shown import Endpoint, Status
+    from cqels.spark.driver.metrics import Metrics
+    from cqels.spark.driver.metrics_export import Endpoint, Status
 
     port = asked.prometheus if (asked.prometheus or "").isdigit() else None
     metrics = Metrics(asked.metrics, None if port else asked.prometheus)

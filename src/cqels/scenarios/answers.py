@@ -35,7 +35,7 @@ def answers_on_spark(
     batch_bytes: int | None = None,
 ) -> Answers:
     """What they answer on Spark, in a session that is there or is made when it is needed."""
-    from cqels.spark.app import App
+    from cqels.spark.driver.app import App
     from cqels.spark.sinks import Memory
 
     app = App(spark, until=data.until, store=data.store(), batch_bytes=batch_bytes)

@@ -20,7 +20,7 @@ from cqels.scenarios.scenario import Data
 if TYPE_CHECKING:
     import pyarrow
 
-    from cqels.spark.metrics import Totals
+    from cqels.spark.driver.metrics import Totals
 
 WARM = 0.2
 """The part of a run on Spark before its micro-batches have come to their size."""
@@ -184,8 +184,8 @@ def micro_batches(
     spread: bool = False,
 ) -> list[Mark]:
     """The micro-batches of a run on Spark; the last mark is that of its end. Each query may be on all instances."""
-    from cqels.spark.app import App
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.app import App
+    from cqels.spark.driver.metrics import Metrics
 
     app = App(spark, until=data.until, store=data.store(), batch_bytes=batch_bytes)
     for each in read_by(queries, data):

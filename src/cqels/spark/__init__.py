@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cqels.spark.app import App
-    from cqels.spark.session import start, stop
+    from cqels.spark.driver.app import App
+    from cqels.spark.session.spark_session import start, stop
 
 __all__ = ["App", "start", "stop"]
 
-_PLACES = {"App": "cqels.spark.app", "start": "cqels.spark.session", "stop": "cqels.spark.session"}
+_PLACES = {
+    "App": "cqels.spark.driver.app",
+    "start": "cqels.spark.session.spark_session",
+    "stop": "cqels.spark.session.spark_session",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -18,7 +22,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'cqels.spark' has no attribute '{name}'")
     from importlib import import_module
 
-    from cqels.spark.session import check_installed
+    from cqels.spark.session.spark_session import check_installed
 
     check_installed()
     return getattr(import_module(_PLACES[name]), name)

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from cqels.io import Rejected
 from cqels.plan.algebra import Query
-from cqels.spark.growing import GrowingFile, PassingFile, lost
+from cqels.spark.sink.exactly_once_file import GrowingFile, PassingFile, lost
 
 SHOWN = 5
 """How many are shown on the terminal one by one; all of them are counted."""
@@ -19,7 +19,7 @@ SHOWN = 5
 class Rejects:
     """Takes what was rejected, a micro-batch at a time.
 
-    To a file, `place`, `reason` and `text` with tabs between them, each exactly once (see `cqels.spark.growing`); to a
+    To a file, `place`, `reason` and `text` with tabs between them, each exactly once (see `exactly_once_file.py`); to a
     function, or to the terminal if nothing is named, again when a batch is repeated after a crash.
     """
 

@@ -13,12 +13,12 @@ from cqels.io import RESULT_FORMATS, InTime, Result, ResultWriter, file_name, fo
 from cqels.io.results import EXTENSIONS
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
-from cqels.spark.formats import body, check, head, json_lines
-from cqels.spark.growing import GrowingFile, PassingFile
-from cqels.spark.growing import lost as file_lost
-from cqels.spark.parts import Parts
-from cqels.spark.parts import lost as parts_lost
-from cqels.spark.sent import Sent
+from cqels.spark.sink.exactly_once_file import GrowingFile, PassingFile
+from cqels.spark.sink.exactly_once_file import lost as file_lost
+from cqels.spark.sink.parquet_files import Parts
+from cqels.spark.sink.parquet_files import lost as parts_lost
+from cqels.spark.sink.result_batch import Sent
+from cqels.spark.sink.text_formats import body, check, head, json_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ class Files:
     """A growing file for each query in a folder, or one file; each result is in it once, whatever crashes.
 
     `results/` has `<query>.csv`; `out.csv` is the file of a single query.  In Parquet a query has a folder of parts,
-    one for each micro-batch (`types` and `unit`: see `cqels.spark.parts`).  Files are those of the machine that the
+    one for each micro-batch (`types` and `unit`: see `parquet_files.py`).  Files are those of the machine that the
     driver runs on.  Files of another run are refused, unless they may be replaced.  Where no run goes on from another,
     `passing`, nothing is noted beside them.  `single` says whether the place is a file, where its name does not.
     """

@@ -1,6 +1,6 @@
-"""Sources of Spark as rows that `cqels.spark.lift` takes: Kafka, sockets, and whole files of any file system.
+"""Sources of Spark as rows that `cqels.spark.lift.row_lifts` takes: Kafka, sockets, and whole files of any file system.
 
-Files that every machine can open are read by `cqels.spark.files`, which is faster and keeps streams in step.
+Files that every machine can open are read by `source/file_source.py`, which is faster and keeps streams in step.
 """
 
 from __future__ import annotations

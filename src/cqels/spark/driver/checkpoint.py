@@ -28,9 +28,9 @@ from cqels.model.sealed import seal_json, unseal_json
 from cqels.model.sizes import format_size
 from cqels.model.time import format_duration
 from cqels.plan.algebra import Values
-from cqels.spark.growing import write_durably
-from cqels.spark.instance import Carried, Dataset
-from cqels.spark.rests import Lasts
+from cqels.spark.driver.global_stages import Lasts
+from cqels.spark.operator.engine_instance import Carried, Dataset
+from cqels.spark.sink.exactly_once_file import write_durably
 from cqels.store.answers import Answers, read_answers, write_answers
 
 VERSION = 3
@@ -80,7 +80,7 @@ class Manifest:
     services: bool = False
     """There are answers of endpoints."""
     updates: bool = False
-    """Spark has a source of updates (`cqels.spark.updates`) beside those of the streams."""
+    """Spark has a source of updates (`cqels.spark.driver.dataset_updates`) beside those of the streams."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False

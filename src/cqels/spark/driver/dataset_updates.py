@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from cqels.model.sealed import seal_json, unseal_json
 from cqels.plan.algebra import Values
-from cqels.spark.growing import write_durably
-from cqels.spark.rows import COMMAND
+from cqels.spark.lift.row_schemas import COMMAND
+from cqels.spark.sink.exactly_once_file import write_durably
 from cqels.store.answers import answers_as_json, answers_of_json
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Updates:
         return sorted(found)
 
     def rows(self, spark: SparkSession, instances: Sequence[int]) -> DataFrame:
-        """Each update as arriving rows (`cqels.spark.rows`), one for each of these instances."""
+        """Each update as arriving rows (`cqels.spark.lift.row_schemas`), one for each of these instances."""
         from pyspark.sql import functions
 
         reader = spark.readStream.format("text").option("wholetext", "true").option("maxFileAge", _FOREVER)

@@ -1,7 +1,7 @@
 """Files as a source of Spark: all file streams of an application through one reader, which keeps them in step.
 
 The driver decides how far a micro-batch goes in each stream; workers read the bytes themselves and make arriving rows
-(`cqels.spark.rows`), and then what they expect the next micro-batch to have.  The same offsets give the same rows,
+(`row_schemas.py`), and then what they expect the next micro-batch to have.  The same offsets give the same rows,
 always.
 """
 
@@ -37,14 +37,20 @@ from cqels.io.lifting import Template, read_template
 from cqels.io.read import format_of
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.time import EARLIEST
-from cqels.spark import ahead
-from cqels.spark.catalog import Catalog, Changed, Place, Stretch, refuse_change
-from cqels.spark.pace import Pace, Times, seek_line
-from cqels.spark.packing import Packer, Row, new_terms, table
-from cqels.spark.rows import ARRIVING, ARRIVING_COLUMNS, place_of
-from cqels.spark.told import read_declaration, read_wanted, write_declaration, write_template, write_wanted
-from cqels.spark.told import read_template as told_template
-from cqels.spark.wanted import Wanted
+from cqels.spark.lift.block_writer import Packer, Row, new_terms, table
+from cqels.spark.lift.lift_settings import (
+    read_declaration,
+    read_wanted,
+    write_declaration,
+    write_template,
+    write_wanted,
+)
+from cqels.spark.lift.lift_settings import read_template as told_template
+from cqels.spark.lift.predicate_pushdown import Wanted
+from cqels.spark.lift.row_schemas import ARRIVING, ARRIVING_COLUMNS, place_of
+from cqels.spark.source import read_ahead
+from cqels.spark.source.file_catalog import Catalog, Changed, Place, Stretch, refuse_change
+from cqels.spark.source.replay_rate import Pace, Times, seek_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -300,11 +306,11 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------ in a worker
 
     def read(self, partition: Task) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
-        found = ahead.taken(partition.name(self._text)) if partition.size >= LEAST_AHEAD else None
+        found = read_ahead.taken(partition.name(self._text)) if partition.size >= LEAST_AHEAD else None
         yield from self._read(partition) if found is None else found
         following = partition.following
         if following is not None:
-            ahead.begin(following.name(self._text), lambda: self._read(following), ARRIVING)
+            read_ahead.begin(following.name(self._text), lambda: self._read(following), ARRIVING)
 
     def _read(self, task: Task) -> Iterator[pyarrow.RecordBatch]:
         with _READING:
@@ -422,7 +428,7 @@ class _Worker:
     def read(self, stretches: list[Stretch], numbers: Iterator[int]) -> Iterator[pyarrow.RecordBatch]:
         """The rows of stretches that follow each other. Small files share a block, if each begins where another ends.
 
-        The place of a block is the files that it has elements of (`cqels.spark.rows`).
+        The place of a block is the files that it has elements of (`row_schemas.py`).
         """
         parts: list[Batch] = []
         size, latest = 0, EARLIEST

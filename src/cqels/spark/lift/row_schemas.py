@@ -5,12 +5,12 @@ in sequences, one for each `place`, ordered by `position` and `number`; the sequ
 all streams, are merged by time.  The place of a file is its number in its source (`place_of`).
 
     kind       meaning
-    block      elements, in `block` (see `cqels.spark.blocks`)
+    block      elements, in `block` (see `cqels.spark.lift.block_format`)
     rejected   a malformed line or record: `place` for people, `reason` and `text`
     end        the source has ended, after all blocks of this micro-batch
     command    something that the engine is told after all else of this micro-batch: JSON in `text`, see
-               `cqels.spark.instance.Arrival`; under a seal, and numbered by `position`, if it has a `place`
-               (`cqels.spark.updates`)
+               `engine_instance.Arrival`; under a seal, and numbered by `position`, if it has a `place`
+               (`cqels.spark.driver.dataset_updates`)
 
 *Sent* rows are few: the results of a query in one micro-batch are one row or some, each with many results.
 

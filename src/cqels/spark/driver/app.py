@@ -33,14 +33,14 @@ from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
 from cqels.plan.spread import NotSpread, Spread, spreading
 from cqels.plan.written import fingerprint
-from cqels.spark.catalog import CHANGED, Changed, check_listed
-from cqels.spark.checkpoint import Checkpoint, Manifest
-from cqels.spark.instance import Carried, Dataset, Program
-from cqels.spark.lift import Lift, Lifting
-from cqels.spark.placement import BUFFERS, Load, checked, keys, placed
-from cqels.spark.rows import SENT_COLUMNS
-from cqels.spark.updates import Updates
-from cqels.spark.wanted import ANYTHING, Wanted, wanted
+from cqels.spark.driver.checkpoint import Checkpoint, Manifest
+from cqels.spark.driver.dataset_updates import Updates
+from cqels.spark.driver.placement import BUFFERS, Load, checked, keys, placed
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted
+from cqels.spark.lift.row_lifts import Lift, Lifting
+from cqels.spark.lift.row_schemas import SENT_COLUMNS
+from cqels.spark.operator.engine_instance import Carried, Dataset, Program
+from cqels.spark.source.file_catalog import CHANGED, Changed, check_listed
 from cqels.store.answers import Asked, without_secrets, write_answers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
@@ -48,9 +48,9 @@ from cqels.store.permissions import Permissions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.metrics import Metrics
+    from cqels.spark.driver.run import Run
     from cqels.spark.rejects import Rejects
-    from cqels.spark.run import Run
     from cqels.spark.sinks import Sink
 
 LOST = ("stop", "continue", "rebuild")
@@ -176,7 +176,7 @@ class App:
         idle: Duration = 0,
         future: Duration | None = FUTURE,
     ) -> None:
-        """Declare a stream: the rows of a source (`cqels.spark.lift` says which columns), and how they are lifted.
+        """Declare a stream: the rows of a source (`row_lifts.py` says which columns), and how they are lifted.
 
         An element further beyond the wall clock than `future` is rejected, with None never.  A stream that is declared
         again has one more source.
@@ -348,7 +348,7 @@ class App:
         Columns are the IRIs and lexical forms of terms; `types` casts them, as in `{"n": "bigint"}`.  It is a pipeline
         of its own, with this query and those whose streams it reads.
         """
-        from cqels.spark.frames import frame_of
+        from cqels.spark.sink.dataframe import frame_of
 
         if options.get("spread"):
             raise CqelsError("a DataFrame is of one engine instance", hint="app.add(…, spread=True), and app.run(…)")
@@ -360,7 +360,7 @@ class App:
         return frame_of(self.sent(named), named, types or {})
 
     def sent(self, query: Query) -> DataFrame:
-        """The rows of the pipeline of one query: results, and what was rejected or late (`cqels.spark.rows`)."""
+        """The rows of the pipeline of one query: results, and what was rejected or late (`row_schemas.py`)."""
         together = placed(self.queries, 1 + len(self._queries))
         linked = [each for each in self.queries if together[each.name or ""] == together[query.name or ""]]
         where = {each.name or "": 0 for each in linked}
@@ -386,7 +386,7 @@ class App:
         "stop" with a sentence, "continue" with what comes from now on, or "rebuild": read all once more and write all
         anew, which files allow.
         """
-        from cqels.spark.faults import one_sentence
+        from cqels.spark.driver.failure_reason import one_sentence
 
         if lost not in LOST:
             raise CqelsError(f"'{lost}' is no choice for results that are gone", hint=f"it is {', '.join(LOST)}")
@@ -413,7 +413,7 @@ class App:
         trigger: str,
         lost: str,
     ) -> Run:
-        from cqels.spark.run import Run
+        from cqels.spark.driver.run import Run
 
         dataset = Dataset.of(self._store)
         digest = "" if self._checkpoint is None else dataset.digest
@@ -559,7 +559,7 @@ class App:
 
         Nothing runs meanwhile.
         """
-        from cqels.spark.moving import Moving
+        from cqels.spark.driver.migration import Moving
 
         there = {query.name or "": query for query in queries}
 
@@ -670,7 +670,7 @@ class App:
     ) -> DataFrame:
         from pyspark.sql import functions
 
-        from cqels.spark.evaluate import Evaluation
+        from cqels.spark.operator.stateful_processor import Evaluation
 
         there: list[list[Query]] = [[] for _ in groups]
         queries = self._queries | self.running
@@ -745,7 +745,7 @@ class App:
             elif each.rows is not None and each.lift is not None:
                 rows.append(Lifting(each.iri, number, each.lift, wanted, self._strict, each.future).apply(each.rows))
         if files:
-            from cqels.spark.files import BATCH_BYTES, file_rows, prepared
+            from cqels.spark.source.file_source import BATCH_BYTES, file_rows, prepared
 
             settings = prepared(
                 tuple(files),

@@ -1,4 +1,4 @@
-"""A worker's elements as arriving rows (`cqels.spark.rows`): one block for each engine instance, and what was rejected.
+"""A worker's elements as arriving rows (`row_schemas.py`): one block for each engine instance, and what was rejected.
 
 Where the elements come from is not here: `lift` has them from the rows of any source, `files` from files.
 """
@@ -20,9 +20,9 @@ from cqels.io.element import Rejected
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
-from cqels.spark.blocks import pack
-from cqels.spark.rows import ARRIVING, BLOCK, END, REJECTED
-from cqels.spark.wanted import Matcher, Wanted, only
+from cqels.spark.lift.block_format import pack
+from cqels.spark.lift.predicate_pushdown import Matcher, Wanted, only
+from cqels.spark.lift.row_schemas import ARRIVING, BLOCK, END, REJECTED
 
 MOST_TERMS = 1 << 20
 """Terms that a worker remembers between batches."""

@@ -18,8 +18,8 @@ from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 from cqels.model.terms import Term
 from cqels.plan.algebra import Query
-from cqels.spark.growing import not_written, sync_folder, write_durably
-from cqels.spark.sent import Sent, by_distinct
+from cqels.spark.sink.exactly_once_file import not_written, sync_folder, write_durably
+from cqels.spark.sink.result_batch import Sent, by_distinct
 
 _TYPES = {
     "string": pyarrow.string(),

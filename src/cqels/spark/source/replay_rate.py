@@ -19,7 +19,7 @@ from cqels.io.files import reading
 from cqels.io.lifting import Template, delimiter_of
 from cqels.io.ntriples import parse_timed_line
 from cqels.io.records import csv_header, csv_records
-from cqels.spark.catalog import Catalog, Place, Stretch
+from cqels.spark.source.file_catalog import Catalog, Place, Stretch
 
 _NEAR = 1 << 16
 """Bytes within which lines are looked at one by one."""

@@ -14,7 +14,7 @@ from cqels.io.lifting import ObjectTemplate, Template
 from cqels.model.dictionary import term_of
 from cqels.model.terms import Term
 from cqels.plan.written import read, write
-from cqels.spark.wanted import Condition, Pattern, Wanted
+from cqels.spark.lift.predicate_pushdown import Condition, Pattern, Wanted
 
 
 def write_declaration(declaration: StreamDeclaration) -> dict[str, Any]:

@@ -21,25 +21,25 @@ from pyspark.files import SparkFiles
 from cqels.io import Rejected, RejectLog
 from cqels.model.errors import CqelsError, DataError
 from cqels.plan.algebra import Query
-from cqels.spark.arenas import FOLDER
-from cqels.spark.checkpoint import Checkpoint, Manifest
-from cqels.spark.faults import FAULTS, failure, of_sink, one_sentence
-from cqels.spark.growing import not_written
-from cqels.spark.instance import Dataset
-from cqels.spark.placement import Load
-from cqels.spark.rests import NO_FILE, Resting, Told
-from cqels.spark.rows import LATE, REJECTED, REPORT, RESULTS
-from cqels.spark.sent import Sent
+from cqels.spark.driver.checkpoint import Checkpoint, Manifest
+from cqels.spark.driver.dataset_updates import Updates
+from cqels.spark.driver.failure_reason import FAULTS, failure, of_sink, one_sentence
+from cqels.spark.driver.global_stages import NO_FILE, Resting, Told
+from cqels.spark.driver.placement import Load
+from cqels.spark.lift.row_schemas import LATE, REJECTED, REPORT, RESULTS
+from cqels.spark.operator.arena_files import FOLDER
+from cqels.spark.operator.engine_instance import Dataset
+from cqels.spark.sink.exactly_once_file import not_written
+from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Lasting
-from cqels.spark.updates import Updates
 from cqels.store.service import same_solutions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming import StreamingQuery
 
-    from cqels.spark.app import App
-    from cqels.spark.metrics import Metrics
+    from cqels.spark.driver.app import App
+    from cqels.spark.driver.metrics import Metrics
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
-from cqels.spark.checkpoint import Checkpoint, Manifest
-from cqels.spark.evaluate import Head, checked_commands, checked_log
-from cqels.spark.instance import Arrival, Instance, Origin, Program
-from cqels.spark.placement import Load, another_key, linked, partition
+from cqels.spark.driver.checkpoint import Checkpoint, Manifest
+from cqels.spark.driver.placement import Load, another_key, linked, partition
+from cqels.spark.operator.engine_instance import Arrival, Instance, Origin, Program
+from cqels.spark.operator.stateful_processor import Head, checked_commands, checked_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD_DATE_TIME
 from cqels.model.time import format_date_time, format_time
 from cqels.plan.algebra import Query
-from cqels.spark.sent import TRIPLE, Sent, by_distinct
+from cqels.spark.sink.result_batch import TRIPLE, Sent, by_distinct
 
 _TEXT = pyarrow.large_string()
 _SPECIAL = re.compile(r'[,"\r\n]')

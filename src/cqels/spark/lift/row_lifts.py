@@ -6,7 +6,7 @@ nodes their scope, and the blocks of a stream their order: that of position and 
 tells no place, it is the partition of the task.  Rows of Kafka are known by their columns: `timestamp`, `topic` and
 `partition`, `offset`.  The rows of a table (`columns`) have columns of their own instead of `value`.
 
-What comes out are arriving rows (`cqels.spark.rows`): blocks, and what was rejected.
+What comes out are arriving rows (`cqels.spark.lift.row_schemas`): blocks, and what was rejected.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from cqels.io.declare import ElementKind
 from cqels.io.lifting import Template, read_template
 from cqels.model.errors import CqelsError
 from cqels.model.time import unit_nanoseconds
-from cqels.spark.rows import ARRIVING_COLUMNS
-from cqels.spark.wanted import Wanted
+from cqels.spark.lift.predicate_pushdown import Wanted
+from cqels.spark.lift.row_schemas import ARRIVING_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -180,8 +180,8 @@ class Lifting:
     """Nanoseconds beyond the wall clock from which on an element is rejected."""
 
     def __call__(self, batches: Batches) -> Batches:
-        from cqels.spark.packing import table
-        from cqels.spark.workshop import runs_of, workshop_of
+        from cqels.spark.lift.block_writer import table
+        from cqels.spark.lift.lift_worker import runs_of, workshop_of
 
         workshop = workshop_of(self)
         numbers = count()

@@ -28,10 +28,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from cqels.model.errors import Damaged
 from cqels.model.sealed import seal_json, unseal_json
-from cqels.spark.arenas import Arenas
-from cqels.spark.instance import Arrival, Instance, Origin, Program, Report, chained, registration
-from cqels.spark.rows import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
-from cqels.spark.updates import opened
+from cqels.spark.driver.dataset_updates import opened
+from cqels.spark.lift.row_schemas import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
+from cqels.spark.operator.arena_files import Arenas
+from cqels.spark.operator.engine_instance import Arrival, Instance, Origin, Program, Report, chained, registration
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues

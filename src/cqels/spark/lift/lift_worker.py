@@ -23,8 +23,8 @@ from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TRIPLE
 from cqels.kernels.terms.arena_dictionary import tokenize
 from cqels.model.errors import DataError
 from cqels.model.time import EARLIEST, LATEST, parse_time
-from cqels.spark.lift import Lifting
-from cqels.spark.packing import Packer, Row, one_element
+from cqels.spark.lift.block_writer import Packer, Row, one_element
+from cqels.spark.lift.row_lifts import Lifting
 
 _NOT_UTF8 = "surrogateescape"
 

@@ -30,8 +30,8 @@ from cqels.model.errors import OtherLayouts
 from cqels.model.sealed import seal, unseal
 from cqels.plan.algebra import Query
 from cqels.plan.written import fingerprint, read, write
-from cqels.spark.blocks import unpack
-from cqels.spark.rows import files_at
+from cqels.spark.lift.block_format import unpack
+from cqels.spark.lift.row_schemas import files_at
 from cqels.store.answers import Answers, KnownAnswers, answers_as_json, answers_of_json, read_answers
 from cqels.store.dataset import Store
 from cqels.store.script import execute

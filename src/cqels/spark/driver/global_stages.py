@@ -1,6 +1,6 @@
 """The rests of queries that are spread, on the driver: what parts send in a micro-batch goes in, results come out.
 
-What a rest knows is a function of the solutions that there are (`engine/global_stage.py`), so that is what is kept in the
+What a rest knows is a function of the solutions that there are (`global_stage.py`), so that is what is kept in the
 checkpoint, in a folder for each query: for a micro-batch the changes that it brought, and now and then all solutions
 behind it instead.  A micro-batch that comes again is worked off from what there was before it.  Each file names the one
 before it, and a file beside the folders names the last one of each: so none is gone unnoticed.
@@ -23,8 +23,8 @@ from cqels.model.errors import Damaged
 from cqels.model.sealed import seal, seal_json, unseal, unseal_json
 from cqels.plan.algebra import Query
 from cqels.plan.spread import NEWEST_NAME
-from cqels.spark.growing import write_durably
-from cqels.spark.sent import Sent
+from cqels.spark.sink.exactly_once_file import write_durably
+from cqels.spark.sink.result_batch import Sent
 
 _ALL = ".all"
 LEAST_ROWS = 1 << 14

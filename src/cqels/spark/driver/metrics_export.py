@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeAlias, cast
 
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
-from cqels.spark.metrics import QUANTILES, Histogram, Metrics, Totals, status_line
+from cqels.spark.driver.metrics import QUANTILES, Histogram, Metrics, Totals, status_line
 
 _Sample: TypeAlias = tuple[str, Mapping[str, str], float]
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -55,7 +55,7 @@ class Sent:
 
     @classmethod
     def read(cls, query: Query, number: int, payloads: Iterable[bytes]) -> Sent:
-        """From the payloads of rows: Arrow streams (see `cqels.spark.rows`)."""
+        """From the payloads of rows: Arrow streams (see `cqels.spark.lift.row_schemas`)."""
         return cls(query, [batch for each in payloads for batch in pyarrow.ipc.open_stream(each)], number)
 
     def merged(self, number: int) -> Sent:

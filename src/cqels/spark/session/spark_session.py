@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from warnings import filterwarnings
 
 from cqels.model.errors import CqelsError
-from cqels.spark.home import spark_home
-from cqels.spark.java import Java, find_java, quiet_home
+from cqels.spark.session.java import Java, find_java, quiet_home
+from cqels.spark.session.spark_home import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What a pipeline does, counted from the reports of its engines and of Spark; `cqels.spark.shown` shows it."""
+"""What a pipeline does, counted from the reports of its engines and of Spark; `metrics_export.py` shows it."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Metrics:
 
     def prometheus(self) -> str:
         """All of it in the text format of Prometheus."""
-        from cqels.spark.shown import exposition
+        from cqels.spark.driver.metrics_export import exposition
 
         with self._lock:
             return exposition(self.totals)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow
 
 from cqels.plan.algebra import Query
-from cqels.spark.parts import check_types, fixed_table
-from cqels.spark.rows import RESULTS
-from cqels.spark.sent import Sent
+from cqels.spark.lift.row_schemas import RESULTS
+from cqels.spark.sink.parquet_files import check_types, fixed_table
+from cqels.spark.sink.result_batch import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,1 @@
+"""The driver: applications, runs, placement and migration of queries, checkpoints, global stages, metrics."""

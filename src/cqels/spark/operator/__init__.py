@@ -1,0 +1,1 @@
+"""The engine inside Spark's stateful operator, and its memory as files."""

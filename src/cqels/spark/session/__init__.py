@@ -1,0 +1,1 @@
+"""The Spark session: its Java, its home, its settings and its end."""

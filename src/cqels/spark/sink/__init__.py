@@ -1,0 +1,1 @@
+"""How results leave: exactly-once files, Parquet, DataFrames, text formats."""
