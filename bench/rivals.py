@@ -13,8 +13,8 @@ from pyoxigraph import NamedNode
 from cqels.io import Element
 from cqels.model.terms import Triple
 from cqels.plan.prepare import prepare
-from cqels.reference.clock import StreamSettings
-from cqels.reference.engine import Reference
+from cqels.reference.event_time import StreamSettings
+from cqels.reference.reference_engine import Reference
 from cqels.store.dataset import Store
 
 Row = tuple[int, int, int]

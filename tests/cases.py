@@ -13,9 +13,9 @@ from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 
 from cqels.io import Element, Result, writer_for
 from cqels.model.errors import CqelsError, Source, Span
-from cqels.model.notation import Notation
 from cqels.model.terms import Term, Triple
 from cqels.model.time import EARLIEST, format_time, parse_duration, parse_time
+from cqels.model.turtle_text import Notation
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.store.dataset import Store

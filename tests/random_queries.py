@@ -16,7 +16,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
 from cqels.io import Element
 from cqels.model.terms import XSD, XSD_BOOLEAN, XSD_DATE_TIME, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Triple
 from cqels.model.time import SECOND
-from cqels.reference.clock import StreamSettings
+from cqels.reference.event_time import StreamSettings
 
 from .random_expressions import Choices, Expressions, Features
 from .random_lives import EVERY, SOURCES, Lives

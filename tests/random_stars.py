@@ -11,7 +11,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.io import Element
 from cqels.model.terms import XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Triple
 from cqels.model.time import SECOND
-from cqels.reference.clock import StreamSettings
+from cqels.reference.event_time import StreamSettings
 
 from .random_expressions import Choices
 from .scenarios import EX, Beat, Event, Scenario, Snapshot

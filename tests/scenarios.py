@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 from pyoxigraph import NamedNode, Quad
 
 from cqels.io import Element, Result
-from cqels.model.notation import Notation
 from cqels.model.time import format_time
+from cqels.model.turtle_text import Notation
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
-from cqels.reference.clock import StreamSettings
-from cqels.reference.engine import Reference
+from cqels.reference.event_time import StreamSettings
+from cqels.reference.reference_engine import Reference
 from cqels.store.dataset import Store
 
 EX = "http://ex.org/"

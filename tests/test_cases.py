@@ -12,7 +12,7 @@ import pytest
 from cqels.io import Element, Rejected, Result
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
-from cqels.reference.engine import Reference, StreamSettings
+from cqels.reference.reference_engine import Reference, StreamSettings
 
 from .cases import (
     DIRECTORY,

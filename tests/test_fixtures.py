@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cqels.plan.explain import explain
+from cqels.plan.optimizer.rules import RULES
 from cqels.plan.prepare import prepare
-from cqels.plan.rules import RULES
 
 FOLDER = Path(__file__).parent / "fixtures"
 PREFIX = "PREFIX : <http://ex.org/>\n"

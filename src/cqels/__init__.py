@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: `import cqels` alone costs nothing."""
     from importlib import import_module
 
-    from cqels.model.collection import without_collection
+    from cqels.model.gc_pause import without_collection
 
     if name == "lift":
         return import_module("cqels.lift")

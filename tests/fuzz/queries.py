@@ -13,9 +13,9 @@ from typing import Any
 import cqels
 from cqels.model.errors import CqelsError, QueryStopped
 from cqels.plan.binder import EMISSIONS
-from cqels.reference.engine import Reference
-from cqels.store.answers import KnownAnswers
+from cqels.reference.reference_engine import Reference
 from cqels.store.dataset import Store
+from cqels.store.service_answers import KnownAnswers
 
 from ..cases import DIRECTORY, Register, read_case
 from ..cases import shown as rows_of

@@ -19,8 +19,8 @@ from cqels.io import Element, StreamSettings, declare
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Values
+from cqels.plan.partitioning import spreading
 from cqels.plan.prepare import prepare
-from cqels.plan.spread import spreading
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums
 from cqels.spark.driver.global_stages import Lasts, Resting, Told
 from cqels.spark.operator import stateful_processor

@@ -27,7 +27,7 @@ from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError
 from cqels.plan.prepare import prepare
-from cqels.reference.replay import replay as by_reference
+from cqels.reference.reference_replay import replay as by_reference
 from cqels.store.dataset import Store
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")

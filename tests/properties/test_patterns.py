@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cqels.model.values import ExpressionError
-from cqels.plan.functions.patterns import compile_pattern
+from cqels.plan.functions.regular_expressions import compile_pattern
 
 ATOMS = st.sampled_from(
     [

@@ -22,10 +22,10 @@ from cqels.plan.algebra import Plan, Query
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
 from cqels.reference.algebra import World
-from cqels.reference.clock import StreamSettings
-from cqels.reference.engine import Reference, Registered, naive
+from cqels.reference.as_one_query import Comparable, NotExpressible, comparable, whole
+from cqels.reference.event_time import StreamSettings
+from cqels.reference.reference_engine import Reference, Registered, naive
 from cqels.reference.solutions import Bag
-from cqels.reference.whole import Comparable, NotExpressible, comparable, whole
 from cqels.store.dataset import Store
 
 from ..cases import read_case
@@ -162,7 +162,7 @@ def test_order_of_arrival_within_the_lateness_does_not_matter(examples: int) -> 
 @some_or_many(60)
 def test_rewritten_plans_mean_the_same(examples: int) -> None:
     """`run(rewrite(query)) = run(query)`, in all that is sent and its order."""
-    rewrite = pytest.importorskip("cqels.plan.rules").rewrite
+    rewrite = pytest.importorskip("cqels.plan.optimizer.rules").rewrite
 
     @for_all(scenarios(), examples=examples)
     def law(scenario: Scenario) -> None:

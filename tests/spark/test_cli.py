@@ -22,7 +22,7 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyspark.sql import SparkSession
 
 import cqels
-from cqels.cli import main, on_spark
+from cqels.cli import main, run_spark
 from cqels.cli.demo import evening
 from cqels.scenarios.answers import answers
 from cqels.scenarios.taxi import SCENARIO
@@ -76,7 +76,7 @@ def spark(folder: Path) -> Iterator[SparkSession]:
 @pytest.fixture
 def run(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in this process, in the session of all tests."""
-    monkeypatch.setattr(on_spark.Java, "start", lambda java: spark)
+    monkeypatch.setattr(run_spark.Java, "start", lambda java: spark)
 
     def call(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["cqels", *words])

@@ -37,9 +37,9 @@ from cqels.spark.lift.block_writer import new_terms
 from cqels.spark.operator.engine_instance import Arrival, Carried, Instance, Program, answers_command, registration
 from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
-from cqels.store.answers import key_of, write_answers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
+from cqels.store.service_answers import key_of, write_answers
 
 from ..golden.make import portions
 from ..unit.test_permissions import ROOMS, Server, answer, query, server

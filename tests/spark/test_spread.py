@@ -30,12 +30,12 @@ from cqels.kernels.terms.term_partition import spread_of
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import Count, Range
 from cqels.model.errors import CqelsError
-from cqels.model.parts import part_of
+from cqels.model.hash_partition import part_of
 from cqels.model.terms import XSD_INTEGER, Term, text_of
 from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Triples, transform_plan
+from cqels.plan.partitioning import NEWEST_NAME, NotSpread, Spread, spreading
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
-from cqels.plan.spread import NEWEST_NAME, NotSpread, Spread, spreading
 from cqels.spark.driver.app import App
 from cqels.spark.driver.global_stages import Lasts, Resting, Told
 from cqels.spark.driver.metrics import Metrics

@@ -23,7 +23,7 @@ from cqels.model.errors import Span
 from cqels.model.terms import Triple
 from cqels.plan.algebra import Query
 from cqels.plan.binder import bind
-from cqels.reference.engine import Reference, StreamSettings
+from cqels.reference.reference_engine import Reference, StreamSettings
 from cqels.store.dataset import Store
 
 from .w3c import Test, path_of

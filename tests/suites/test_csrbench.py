@@ -44,7 +44,7 @@ from pyoxigraph import Literal
 from cqels.io import Rejected, declare, read_stream
 from cqels.model.time import MILLISECOND, SECOND
 from cqels.plan.prepare import prepare, read_query
-from cqels.reference.engine import Reference, StreamSettings
+from cqels.reference.reference_engine import Reference, StreamSettings
 from cqels.store.dataset import Store
 
 SUITE = Path(__file__).resolve().parents[3] / "shared" / "suites" / "csrbench"

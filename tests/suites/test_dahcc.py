@@ -22,7 +22,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.io import Rejected, Result, declare, read_stream
 from cqels.model.time import SECOND, parse_duration
 from cqels.plan.prepare import prepare
-from cqels.reference.engine import Reference, StreamSettings
+from cqels.reference.reference_engine import Reference, StreamSettings
 from cqels.store.dataset import Store
 
 FILE = Path(__file__).resolve().parents[3] / "shared" / "suites" / "dahcc" / "participant1.ttl"

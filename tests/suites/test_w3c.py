@@ -17,7 +17,7 @@ from cqels.model.terms import Term
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, walk_plan
 from cqels.plan.binder import bind
-from cqels.reference.engine import Reference
+from cqels.reference.reference_engine import Reference
 
 from ..incremental import Incremental
 from .compare import Row, by_value_in, same_graph, same_rows

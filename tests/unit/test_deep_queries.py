@@ -20,10 +20,10 @@ from cqels.lang.parser import parse, parse_update
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.limits import LONGEST_TEXT, MOST_DIGITS
 from cqels.plan.prepare import prepare
-from cqels.reference.clock import StreamSettings
-from cqels.reference.engine import Reference
+from cqels.reference.event_time import StreamSettings
+from cqels.reference.reference_engine import Reference
 from cqels.store.dataset import Store
-from cqels.store.stacks import is_deep
+from cqels.store.large_stack import is_deep
 
 from ..incremental import Incremental
 

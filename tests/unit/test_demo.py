@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from cqels.cli.demo import evening
-from cqels.cli.lists import Lists, shown
+from cqels.cli.demo_display import Lists, shown
 from cqels.model.time import MINUTE
 from cqels.scenarios.taxi.cells import AREA_SIDE, ROUTE_SIDE, Area, Cell, Route, place_of
 from cqels.scenarios.taxi.map import HEIGHT, WIDTH, Picture, drawn, pickups

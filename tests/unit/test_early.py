@@ -12,8 +12,8 @@ from cqels.kernels.operators.join_conditions import read_conditions
 from cqels.physical.early_conditions import early_conditions
 from cqels.physical.pipeline import JoinTrace
 from cqels.plan.algebra import Filter, walk_plan
+from cqels.plan.optimizer.rules import conjuncts
 from cqels.plan.prepare import prepare
-from cqels.plan.rules import conjuncts
 
 from ..scenarios import EX
 

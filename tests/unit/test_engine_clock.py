@@ -20,8 +20,8 @@ from cqels.engine.event_time.watermark import Arrived, Clock
 from cqels.io import Element, Rejected, StreamSettings, late_reason
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST
-from cqels.reference.clock import Clock as ReferenceClock
-from cqels.reference.clock import Heartbeat
+from cqels.reference.event_time import Clock as ReferenceClock
+from cqels.reference.event_time import Heartbeat
 
 # ------------------------------------------------------------ batches
 

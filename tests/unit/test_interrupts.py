@@ -22,9 +22,9 @@ from cqels.engine import runtime
 from cqels.engine.state import budgets
 from cqels.io import Element
 from cqels.model import interrupts
+from cqels.model.deadlines import watched
 from cqels.model.time import SECOND
-from cqels.model.watching import watched
-from cqels.plan.functions import patterns
+from cqels.plan.functions import regular_expressions
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental
@@ -288,7 +288,7 @@ def test_what_python_computes_is_stopped_by_a_budget_of_time(
             pass
 
     monkeypatch.setattr(budgets, "STRETCH", SECOND // 10)
-    monkeypatch.setattr(patterns, "matches", matches)
+    monkeypatch.setattr(regular_expressions, "matches", matches)
     call(lambda: stopped_by_its_budget(ENDLESS))
 
 
@@ -305,7 +305,7 @@ def test_what_came_back_is_not_interrupted_any_more(monkeypatch: pytest.MonkeyPa
                     outcomes.add("interrupted")
         assert "computed" in outcomes
 
-    monkeypatch.setattr("cqels.model.watching.TICK", 0)
+    monkeypatch.setattr("cqels.model.deadlines.TICK", 0)
     in_another_thread(work)
 
 
@@ -314,7 +314,7 @@ def test_a_regular_expression_does_not_keep_other_threads_waiting() -> None:
 
     def match() -> None:
         with pytest.raises(KeyboardInterrupt), watched(lambda time: ended.is_set(), KeyboardInterrupt):
-            patterns.matches("a" * 40 + "b", "^(a|a)*$")
+            regular_expressions.matches("a" * 40 + "b", "^(a|a)*$")
         outcomes.append(ended.is_set())
 
     thread = Thread(target=match, daemon=True)

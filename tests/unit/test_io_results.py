@@ -13,9 +13,9 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.io import Element, Rejected, Result, declare, read_stream, writer_for
 from cqels.model.errors import CqelsError
-from cqels.model.notation import Notation
 from cqels.model.terms import RDF_TYPE, XSD, XSD_INTEGER, Term, Triple
 from cqels.model.time import MILLISECOND, SECOND
+from cqels.model.turtle_text import Notation
 
 PREFIXES = {"": "http://ex.org/", "deep": "http://ex.org/deep/", "xsd": XSD}
 KITCHEN = NamedNode("http://ex.org/kitchen")

@@ -14,7 +14,7 @@ from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.transitive_closure import make_closure, step_closure
 from cqels.lang.syntax import Link, Repeat
 from cqels.reference.graphs import StampedGraph
-from cqels.reference.paths import walks
+from cqels.reference.path_evaluation import walks
 
 LINK = NamedNode("http://ex.org/p")
 Edge = tuple[int, int]

@@ -6,8 +6,8 @@ import pytest
 
 from cqels.engine.engine import Engine
 from cqels.physical.incremental_support import computed_anew
+from cqels.plan.optimizer.rules import rewrite
 from cqels.plan.prepare import prepare
-from cqels.plan.rules import rewrite
 
 PREFIX = "PREFIX : <http://ex.org/> "
 

@@ -10,8 +10,8 @@ from cqels.lang.parser import MAX_LENGTH, parse, parse_update
 from cqels.lang.syntax import Clear, Count, DeleteData, InsertData, Modify, Range, Window
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query, Stream, walk_plan
+from cqels.plan.optimizer.rules import rewrite
 from cqels.plan.prepare import prepare
-from cqels.plan.rules import rewrite
 
 S = 1_000_000_000
 PREFIX = "PREFIX : <http://ex.org/>\n"

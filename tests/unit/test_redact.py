@@ -10,7 +10,7 @@ from cqels.model.errors import CqelsError, Source, Span
 from cqels.model.redact import redacted, redacted_url
 from cqels.plan.prepare import is_same, prepare
 from cqels.spark.sinks import sink_of
-from cqels.store.answers import public_text, without_secrets
+from cqels.store.service_answers import public_text, without_secrets
 
 SECRET = "s3cr3t"
 

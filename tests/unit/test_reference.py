@@ -8,8 +8,8 @@ from pyoxigraph import NamedNode
 from cqels.io import Element
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.prepare import prepare
-from cqels.reference.clock import StreamSettings
-from cqels.reference.engine import Reference, Registered
+from cqels.reference.event_time import StreamSettings
+from cqels.reference.reference_engine import Reference, Registered
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental

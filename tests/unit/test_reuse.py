@@ -10,9 +10,9 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.engine import Engine
 from cqels.engine.query_handle import StandingQuery
 from cqels.plan.algebra import Plan, Reused, Stream, Triples, walk_plan
+from cqels.plan.optimizer.rules import rewrite
 from cqels.plan.prepare import prepare
-from cqels.plan.reuse import Occurrence, part_of, reused, sites_of, with_parts
-from cqels.plan.rules import rewrite
+from cqels.plan.sharing.common_joins import Occurrence, part_of, reused, sites_of, with_parts
 
 EX = "http://ex.org/"
 PREFIX = f"PREFIX : <{EX}> "

@@ -19,9 +19,9 @@ from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD_INTEGER
 from cqels.plan.algebra import Filter, Join, LeftJoin, Service, Triple, Triples, Unit
 from cqels.store.dataset import Store
+from cqels.store.id_table import materialise
 from cqels.store.permissions import Permissions
 from cqels.store.service import ServiceCache, ServiceFailure
-from cqels.store.table import materialise
 
 EX = "http://example.org/"
 A, B, C, P, Q = (NamedNode(EX + name) for name in "abcpq")

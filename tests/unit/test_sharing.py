@@ -13,7 +13,7 @@ from cqels.io import Element
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Thresholds, walk_plan
 from cqels.plan.prepare import prepare
-from cqels.plan.templates import CLASS, constants_of, general
+from cqels.plan.sharing.query_templates import CLASS, constants_of, general
 
 PREFIX = "PREFIX : <http://ex.org/> "
 AT = "SELECT ?p ?l WHERE { STREAM :s [RANGE 3s] { ?p :at ?l } ?p :name %s }"

@@ -16,15 +16,15 @@ from cqels.engine.state import snapshot
 from cqels.kernels.memory import layout_hash
 from cqels.kernels.operators import window
 from cqels.lang import expressions, syntax
+from cqels.model.checksummed import seal, seal_json, unseal, unseal_json
 from cqels.model.errors import CqelsError
-from cqels.model.sealed import seal, seal_json, unseal, unseal_json
 from cqels.physical import pipeline as physical_pipeline
 from cqels.physical import relocation
 from cqels.physical.pipeline import Pipeline
 from cqels.plan import algebra
+from cqels.plan.partitioning import spreading
+from cqels.plan.plan_json import NODES, _fields, fingerprint, read, write
 from cqels.plan.prepare import prepare
-from cqels.plan.spread import spreading
-from cqels.plan.written import NODES, _fields, fingerprint, read, write
 
 from ..golden import make
 

@@ -40,7 +40,7 @@ from cqels.plan.algebra import (
     Values,
 )
 from cqels.plan.scope import visible
-from cqels.plan.sparql import NotExpressible, to_opaque_sparql, to_sparql
+from cqels.plan.to_sparql.query_text import NotExpressible, to_opaque_sparql, to_sparql
 from cqels.reference.algebra import Evaluator, World
 from cqels.reference.graphs import StampedGraph
 from cqels.store.dataset import Store

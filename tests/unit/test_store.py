@@ -39,8 +39,8 @@ from cqels.plan.functions import Context
 from cqels.store import update
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, GraphName, graphs_of
-from cqels.store.exact import protect, reveal
-from cqels.store.table import materialise
+from cqels.store.exact_literals import protect, reveal
+from cqels.store.id_table import materialise
 from cqels.store.update import QuadTemplate
 
 EX = "http://example.org/"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode, Store
 
-from cqels.model.moments import add_months, civil, compare_durations, days_of, duration_key
+from cqels.model.datetimes import add_months, civil, compare_durations, days_of, duration_key
 from cqels.model.numbers import DECIMAL, DOUBLE, FLOAT, INTEGER, Number
 from cqels.model.terms import XSD, Term
 from cqels.model.values import (

@@ -82,7 +82,7 @@ def explain(
     """Show the plan of a query: streams and their windows, static tables, filters, and what is emitted when."""
     from cqels.physical.incremental_support import computed_anew
     from cqels.plan.explain import explain as explained
-    from cqels.plan.rules import rewrite
+    from cqels.plan.optimizer.rules import rewrite
 
     plan = _prepared(query, dialect, emit, policy, lenient=lenient)
     shown = plan if written else rewrite(plan)
@@ -363,7 +363,7 @@ def run(
 
         cqels run hot.rq --stream '<http://ex.org/obs>=day.nt' --speed 100
     """
-    from cqels.cli.running import OnSpark, Run
+    from cqels.cli.run_local import OnSpark, Run
 
     Run(
         engine=engine,

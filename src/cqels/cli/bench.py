@@ -120,7 +120,7 @@ def _check(wanted: Wanted, chosen: Scenario) -> None:
     """Refuse what does not go together, and what is not installed."""
     optional("pyarrow", "arrow")  # which answers are taken with
     if wanted.engine == "spark":
-        from cqels.cli.on_spark import check_installed
+        from cqels.cli.run_spark import check_installed
 
         check_installed()
     if wanted.experiment is None:
@@ -214,7 +214,7 @@ def _runner(engine: str, data: Data, stack: ExitStack) -> Run:
         return lambda queries, tell, take: measured.embedded(queries, data, tell, take)
     if engine == "reference":
         return lambda queries, tell, take: measured.reference(queries, data, tell)
-    from cqels.cli.on_spark import Java, check_installed, cores
+    from cqels.cli.run_spark import Java, check_installed, cores
 
     check_installed()
     java = stack.enter_context(Java("local[*]", cores(None)))

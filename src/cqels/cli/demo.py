@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cqels.cli.lists import Lists, screen
-from cqels.cli.on_spark import Java, attend, check_installed, cores
-from cqels.cli.stopping import Stopping
+from cqels.cli.demo_display import Lists, screen
+from cqels.cli.run_spark import Java, attend, check_installed, cores
+from cqels.cli.signals import Stopping
 from cqels.io.results import lexical
 from cqels.model.errors import CqelsError
 from cqels.model.time import format_time

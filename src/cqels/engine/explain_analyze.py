@@ -21,7 +21,7 @@ from cqels.physical.pipeline import JoinTrace, Pipeline, Trace
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
 from cqels.plan.explain import explain
-from cqels.plan.show import Show
+from cqels.plan.plan_text import Show
 from cqels.store.service import ServiceCache
 
 SHOWN_ORDERS = 4

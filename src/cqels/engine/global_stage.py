@@ -33,7 +33,7 @@ from cqels.model.dictionary import term_of
 from cqels.physical.incremental_support import times_matter
 from cqels.physical.order_by import orders_matter
 from cqels.plan.algebra import Query, Reused, walk_plan
-from cqels.plan.spread import FIRST_NAME
+from cqels.plan.partitioning import FIRST_NAME
 from cqels.store.dataset import Store
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from cqels.engine.output.result_emission import Answers, Sent
 from cqels.engine.term_codec import Terms
 from cqels.io import Result
 from cqels.kernels.containers.delta_queue import COLUMNS
-from cqels.model.collection import without_collection
+from cqels.model.gc_pause import without_collection
 from cqels.physical.incremental_support import computed_anew
 from cqels.physical.pipeline import Pipeline
 from cqels.physical.python_functions import Function
 from cqels.physical.relocation import names_of, places_of, shape_of
 from cqels.plan.algebra import Plan, Query
-from cqels.plan.reuse import Occurrence
-from cqels.plan.written import fingerprint
+from cqels.plan.plan_json import fingerprint
+from cqels.plan.sharing.common_joins import Occurrence
 from cqels.store.dependencies import AnyGraph, GraphName
 
 if TYPE_CHECKING:

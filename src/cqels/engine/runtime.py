@@ -39,9 +39,9 @@ from cqels.physical.payload_times import tell_times
 from cqels.physical.python_functions import Calls
 from cqels.plan import algebra
 from cqels.plan.algebra import Query, Service, Source, transform_plan, walk_plan
-from cqels.plan.rules import rewrite
+from cqels.plan.optimizer.rules import rewrite
 from cqels.plan.scope import variables
-from cqels.plan.templates import constants_of, general
+from cqels.plan.sharing.query_templates import constants_of, general
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, graphs_of
 

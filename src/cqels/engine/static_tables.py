@@ -16,7 +16,7 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.functions import Context
 from cqels.plan.scope import mentioned, variables
-from cqels.plan.templates import is_own, particular
+from cqels.plan.sharing.query_templates import is_own, particular
 from cqels.store.dataset import Store
 
 if TYPE_CHECKING:

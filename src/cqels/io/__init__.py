@@ -3,11 +3,11 @@
 from cqels.io.declare import StreamDeclaration, StreamSettings, declare, parse_declaration, settings_of
 from cqels.io.element import Element, Rejected, future_reason, late_reason
 from cqels.io.load import read_graph
-from cqels.io.order import InTime
 from cqels.io.read import merge, read_stream
+from cqels.io.reject_log import RejectLog
+from cqels.io.result_order import InTime
 from cqels.io.results import RESULT_FORMATS, Result, ResultWriter, file_name, format_of_file, writer_for
 from cqels.io.tally import Rejects, Tally
-from cqels.io.unseen import RejectLog
 
 __all__ = [
     "RESULT_FORMATS",

@@ -14,9 +14,9 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.model.conversion import Plain, plain
 from cqels.model.errors import CqelsError
-from cqels.model.notation import Notation
 from cqels.model.terms import XSD_DATE_TIME, XSD_STRING, Term, Triple
 from cqels.model.time import date_time_at, format_date_time, format_time
+from cqels.model.turtle_text import Notation
 
 
 class _Fields(NamedTuple):

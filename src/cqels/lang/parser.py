@@ -16,8 +16,8 @@ from cqels.lang.cache import parser_of
 from cqels.lang.dialects import detect
 from cqels.lang.names import CLASSES
 from cqels.lang.nesting import check_nesting
-from cqels.model.collection import without_collection
 from cqels.model.errors import CqelsError, QueryError, Source, Span
+from cqels.model.gc_pause import without_collection
 
 MAX_LENGTH = 500_000
 """Characters in one query. A longer text is a mistake (a data file, a loop that built it), and is told so at once."""

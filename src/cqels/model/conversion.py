@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.model.moments import Date, DateTime, Duration, Length, Moment, Time, floor
+from cqels.model.datetimes import Date, DateTime, Duration, Length, Moment, Time, floor
 from cqels.model.numbers import Number
 from cqels.model.terms import Term
 from cqels.model.values import value_of

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 
 from pyoxigraph import Literal
 
-from cqels.model.moments import DateTime, date_time_from, moment_text, zone_text
+from cqels.model.datetimes import DateTime, date_time_from, moment_text, zone_text
 from cqels.model.numbers import EXACT, Kind, Number, double_from, double_text, float_from, single_text
 from cqels.model.terms import (
     FALSE,

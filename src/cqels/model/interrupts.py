@@ -16,7 +16,7 @@ from threading import get_ident, main_thread
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from cqels.model.watching import TICK, check, watched, work_here
+from cqels.model.deadlines import TICK, check, watched, work_here
 
 T = TypeVar("T")
 _Handler = Callable[[int, FrameType | None], Any]

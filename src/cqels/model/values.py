@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from pyoxigraph import BaseDirection, BlankNode, Literal, NamedNode
 
-from cqels.model.limits import LONGEST_TEXT, LONGEST_VALUE
-from cqels.model.moments import (
+from cqels.model.datetimes import (
     Date,
     DateTime,
     Duration,
@@ -34,6 +33,7 @@ from cqels.model.moments import (
     shift,
     time_from,
 )
+from cqels.model.limits import LONGEST_TEXT, LONGEST_VALUE
 from cqels.model.numbers import (
     DECIMAL,
     DOUBLE,

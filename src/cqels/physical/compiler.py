@@ -39,8 +39,8 @@ from cqels.physical.pipeline import RANK, Pipeline, Recomputed, Stage, Table, Tr
 from cqels.physical.window_builder import Windows
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, Triples
-from cqels.plan.independent import is_looked_up
-from cqels.plan.rules import conjuncts
+from cqels.plan.optimizer.rules import conjuncts
+from cqels.plan.optimizer.split_independent import is_looked_up
 from cqels.plan.scope import certain, variables
 
 

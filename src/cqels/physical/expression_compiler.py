@@ -33,8 +33,8 @@ from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
 from cqels.model.values import ExpressionError
 from cqels.physical.python_functions import NATIVE_NAMES, Calls, Function
-from cqels.plan.columns import DRAWS
 from cqels.plan.functions import Context, evaluate
+from cqels.plan.optimizer.prune_columns import DRAWS
 
 _NOWS: Final = frozenset({"NOW", CQ + "now"})
 _STAMPS: Final = {"GETSTARTTIME": OLDEST, "GETENDTIME": TIME, "NEWEST": NUMBER}

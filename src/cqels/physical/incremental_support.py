@@ -39,11 +39,11 @@ from cqels.plan.algebra import (
     patterns_of,
     walk_plan,
 )
-from cqels.plan.columns import DRAWS
-from cqels.plan.independent import is_looked_up
-from cqels.plan.rules import conjuncts
+from cqels.plan.optimizer.prune_columns import DRAWS
+from cqels.plan.optimizer.rules import conjuncts
+from cqels.plan.optimizer.split_independent import is_looked_up
 from cqels.plan.scope import certain, mentioned, reads, variables
-from cqels.plan.sparql_paths import ways_to_stay
+from cqels.plan.to_sparql.path_text import ways_to_stay
 
 TIMES = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST"})
 NOWS = frozenset({"NOW", CQ + "now"})

@@ -21,7 +21,7 @@ from cqels.physical.incremental_support import TIMES, is_partitioned
 from cqels.physical.pipeline import RANK, Stage
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan
-from cqels.plan.columns import DRAWS
+from cqels.plan.optimizer.prune_columns import DRAWS
 from cqels.plan.scope import is_ordered, reads
 
 if TYPE_CHECKING:

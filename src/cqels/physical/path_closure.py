@@ -18,8 +18,8 @@ from cqels.lang.syntax import Negated, Repeat
 from cqels.physical.pipeline import Stage
 from cqels.plan import algebra
 from cqels.plan.algebra import Node, Plan, Triples
-from cqels.plan.rules import simplify_paths
-from cqels.plan.sparql_paths import ways_to_stay
+from cqels.plan.optimizer.rules import simplify_paths
+from cqels.plan.to_sparql.path_text import ways_to_stay
 
 if TYPE_CHECKING:
     from cqels.physical.compiler import Compiler

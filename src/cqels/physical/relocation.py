@@ -27,7 +27,7 @@ from cqels.physical.pipeline import (
 )
 from cqels.physical.python_functions import Function
 from cqels.plan.algebra import Plan, Query
-from cqels.plan.written import digest
+from cqels.plan.plan_json import digest
 
 FIELDS: dict[type, str] = {
     Pipeline: "place heap tables selects thresholds groups recomputed traces joins matches terms feeds "

@@ -11,9 +11,9 @@ from cqels.lang.expressions import Aggregate, Call, Expression, Var, junction, t
 from cqels.model.errors import QueryError, Span
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, walk_plan
+from cqels.plan.bind_patterns import PatternBinder, joined, known_variables
 from cqels.plan.functions import arity, supported
 from cqels.plan.grouping import grouped_only, has_aggregate, no_aggregate
-from cqels.plan.patterns import PatternBinder, joined, known_variables
 from cqels.plan.scope import variables, visible
 
 EMISSIONS = ("istream", "dstream", "rstream", "changes", "snapshot")

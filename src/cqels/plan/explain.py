@@ -11,9 +11,9 @@ from cqels.lang.expressions import Exists, walk
 from cqels.model.redact import redacted_url
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, expressions_of, inputs_of
-from cqels.plan.rules import rewrite
+from cqels.plan.optimizer.rules import rewrite
+from cqels.plan.plan_text import Show
 from cqels.plan.scope import variables
-from cqels.plan.show import Show
 
 FORMATS = ("text", "json", "mermaid")
 

@@ -67,7 +67,7 @@ def is_same(known: QueryText | None, query: Query) -> bool:
     """Whether a kept text is that of a query, as this release plans it: an earlier one may have planned otherwise."""
     if known is None:
         return False
-    from cqels.plan.written import fingerprint  # which needs what commands that only read queries do not
+    from cqels.plan.plan_json import fingerprint  # which needs what commands that only read queries do not
 
     options: dict[str, Any] = {"dialect": known.dialect, "emit": known.emit, "policy": known.policy, "base": known.base}
     try:

@@ -20,7 +20,7 @@ from cqels.plan.algebra import Plan, Source, walk_plan
 from cqels.plan.functions import Context, aggregate, evaluate, holds
 from cqels.plan.scope import is_ordered, variables
 from cqels.reference.graphs import StampedGraph
-from cqels.reference.paths import walks
+from cqels.reference.path_evaluation import walks
 from cqels.reference.solutions import (
     NEVER,
     Bag,

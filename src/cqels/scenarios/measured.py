@@ -14,7 +14,7 @@ from cqels.io import Rejected, StreamDeclaration, Tally, settings_of
 from cqels.model.extras import optional
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query
-from cqels.reference.replay import replay as judged
+from cqels.reference.reference_replay import replay as judged
 from cqels.scenarios.scenario import Data
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from cqels.model.terms import Triple
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.functions import Context
 from cqels.plan.scope import visible
+from cqels.store.atomic_write import write
 from cqels.store.dependencies import ANY, AnyGraph, GraphName
-from cqels.store.evaluation import Evaluation, Row, View, services_in
-from cqels.store.exact import protect_quad, reveal_triple
+from cqels.store.exact_literals import protect_quad, reveal_triple
 from cqels.store.permissions import Permissions
 from cqels.store.service import ServiceCache
-from cqels.store.writing import write
+from cqels.store.static_evaluation import Evaluation, Row, View, services_in
 
 Listener = Callable[[frozenset[GraphName]], None]
 _VIEWS = 4

@@ -18,7 +18,7 @@ from cqels.model.terms import Term
 from cqels.model.time import format_duration, format_time
 from cqels.plan.algebra import Project, Service, Values
 from cqels.plan.scope import visible
-from cqels.plan.sparql import to_sparql
+from cqels.plan.to_sparql.query_text import to_sparql
 from cqels.store.http import NoAnswer, fetch
 from cqels.store.permissions import NotAllowed, Permissions
 

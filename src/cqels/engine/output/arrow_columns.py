@@ -18,9 +18,9 @@ from cqels.engine.running_query import Running
 from cqels.engine.term_codec import Column, Terms
 from cqels.io import Result
 from cqels.kernels.terms.column_text import join_rows, measure_texts
+from cqels.model.datetimes import Moment
 from cqels.model.errors import CqelsError
 from cqels.model.extras import optional
-from cqels.model.moments import Moment
 from cqels.model.terms import Term
 from cqels.model.values import Number, value_of
 from cqels.plan.algebra import Query

@@ -21,7 +21,7 @@ from cqels.io import Result
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of
 from cqels.plan.algebra import Query
-from cqels.plan.template import constructed
+from cqels.plan.construct import constructed
 
 Row: TypeAlias = tuple[Term | None, ...]
 

@@ -22,9 +22,9 @@ from cqels.kernels.operators.shared_input import AHEAD, LOG, ROW
 from cqels.lang.expressions import walk
 from cqels.lang.syntax import Range
 from cqels.plan.algebra import Plan, Project, Stream, expressions_of, walk_plan
-from cqels.plan.reuse import Site, columns_of, part_of, reused, sites_of, with_parts
-from cqels.plan.rules import rewrite
-from cqels.plan.templates import MOST_NODES
+from cqels.plan.optimizer.rules import rewrite
+from cqels.plan.sharing.common_joins import Site, columns_of, part_of, reused, sites_of, with_parts
+from cqels.plan.sharing.query_templates import MOST_NODES
 
 if TYPE_CHECKING:
     from cqels.engine.running_query import Running

@@ -23,9 +23,9 @@ from cqels.kernels.operators.threshold_router import Listed, tell_thresholds
 from cqels.model.terms import Term
 from cqels.physical.pipeline import put_rows
 from cqels.plan.algebra import Plan, Query
+from cqels.plan.plan_text import Show
 from cqels.plan.scope import variables
-from cqels.plan.show import Show
-from cqels.plan.templates import CLASS, GROUP, WIDTH, General, constants_of, general, is_own
+from cqels.plan.sharing.query_templates import CLASS, GROUP, WIDTH, General, constants_of, general, is_own
 
 if TYPE_CHECKING:
     from cqels.engine.running_query import Running

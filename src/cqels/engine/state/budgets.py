@@ -22,11 +22,11 @@ from cqels.engine.arguments import refused
 from cqels.engine.event_time.element_batch import Words
 from cqels.kernels import scheduler
 from cqels.kernels.memory.arena import LIMIT, REACHED
+from cqels.model.deadlines import check
 from cqels.model.errors import CqelsError
 from cqels.model.interrupts import ticking
 from cqels.model.sizes import format_size, parse_size
 from cqels.model.time import LATEST, SECOND, format_duration, format_time, parse_duration
-from cqels.model.watching import check
 
 if TYPE_CHECKING:
     from cqels.engine.running_query import Running

@@ -28,16 +28,16 @@ from cqels.engine.state.window_contents import History, NotKept, clock_of, rebui
 from cqels.io import Result, StreamSettings
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.kernels.memory.layout_hash import layouts
+from cqels.model.checksummed import is_sealed, seal, unseal
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Damaged, OtherLayouts
 from cqels.model.release import RELEASE
-from cqels.model.sealed import is_sealed, seal, unseal
 from cqels.physical.relocation import with_places
 from cqels.plan.algebra import Query, QueryText
 from cqels.plan.prepare import is_same
-from cqels.plan.reuse import Occurrence
-from cqels.plan.templates import constants_of
-from cqels.store.answers import public_text
+from cqels.plan.sharing.common_joins import Occurrence
+from cqels.plan.sharing.query_templates import constants_of
+from cqels.store.service_answers import public_text
 
 VERSION = 11
 """Of the page. What an older one says is understood; one that is newer is refused."""

@@ -440,7 +440,7 @@ def part(base, target, a, which):
 
 @kernel
 def _date_part(days, which):
-    """Year, month or day of a number of days since 1970: `cqels.model.moments.civil`."""
+    """Year, month or day of a number of days since 1970: `cqels.model.datetimes.civil`."""
     era = (days + 719_468) // 146_097
     day = days + 719_468 - era * 146_097
     year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365

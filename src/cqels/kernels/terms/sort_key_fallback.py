@@ -26,7 +26,7 @@ from cqels.kernels.terms.sort_keys import (
     TERMS_WORDS,
 )
 from cqels.model import ids
-from cqels.model.moments import Date, DateTime, Duration, Time, duration_key
+from cqels.model.datetimes import Date, DateTime, Duration, Time, duration_key
 from cqels.model.numbers import Number, is_nan
 from cqels.model.terms import XSD_DECIMAL, XSD_INTEGER, Term, text_of
 from cqels.model.values import value_of

@@ -1,11 +1,11 @@
-"""Which part a term belongs to: what `cqels.model.parts` says, from the hash that the dictionary has of it."""
+"""Which part a term belongs to: what `cqels.model.hash_partition` says, from the hash that the dictionary has of it."""
 
 from __future__ import annotations
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.memory.arena import load
 from cqels.kernels.terms.term_table import HASH, ID_MASK, TAGGED, entry_at
-from cqels.model.parts import FACTOR, MASK, SHIFT
+from cqels.model.hash_partition import FACTOR, MASK, SHIFT
 
 
 @kernel

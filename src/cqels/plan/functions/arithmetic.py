@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from pyoxigraph import Literal
 
-from cqels.model.moments import zone_text
+from cqels.model.datetimes import zone_text
 from cqels.model.numbers import EXACT
 from cqels.model.terms import Term
 from cqels.model.values import (

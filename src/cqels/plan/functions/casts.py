@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.model.moments import DAY
-from cqels.model.moments import floor as whole
+from cqels.model.datetimes import DAY
+from cqels.model.datetimes import floor as whole
 from cqels.model.numbers import EXACT, as_double, decimal_text, number_text, single
 from cqels.model.terms import XSD, Term
 from cqels.model.values import (

@@ -9,9 +9,9 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.lang.builtins import ARITY
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, operands_of, walk
+from cqels.model.hash_partition import part_of
 from cqels.model.iri import resolve
 from cqels.model.numbers import EXACT
-from cqels.model.parts import part_of
 from cqels.model.terms import CQ, Term, boolean
 from cqels.model.values import (
     Duration,
@@ -26,7 +26,7 @@ from cqels.model.values import (
 from cqels.plan.functions import arithmetic, strings
 from cqels.plan.functions.casts import CASTS
 from cqels.plan.functions.context import Context
-from cqels.plan.functions.draws import draw
+from cqels.plan.functions.volatile import draw
 
 CQ_NOW = CQ + "now"
 

@@ -10,7 +10,7 @@ from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.model.terms import XSD_STRING, Term, boolean
 from cqels.model.values import INTEGER, ExpressionError, Number, joined_texts, literal_of, number_of, value_of
-from cqels.plan.functions import patterns
+from cqels.plan.functions import regular_expressions
 
 # --- arguments ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,9 @@ def language_matches(tag: Term, pattern: Term) -> Term:
 
 def regex(source: Term, pattern: Term, flags: Term | None = None) -> Term:
     return boolean(
-        patterns.matches(string_literal(source).value, simple_text(pattern), simple_text(flags) if flags else "")
+        regular_expressions.matches(
+            string_literal(source).value, simple_text(pattern), simple_text(flags) if flags else ""
+        )
     )
 
 
@@ -175,7 +177,7 @@ def replaced(source: Term, pattern: Term, replacement: Term, flags: Term | None 
     original = string_literal(source)
     return like(
         original,
-        patterns.replace(
+        regular_expressions.replace(
             original.value, simple_text(pattern), simple_text(replacement), simple_text(flags) if flags else ""
         ),
     )

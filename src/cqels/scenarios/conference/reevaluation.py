@@ -13,7 +13,7 @@ from cqels.lang.syntax import Range, Window
 from cqels.model.terms import Term, Triple
 from cqels.plan.algebra import Query, Stream
 from cqels.plan.scope import variables
-from cqels.plan.sparql import to_sparql
+from cqels.plan.to_sparql.query_text import to_sparql
 from cqels.reference.windows import Arrival, Moment, content
 from cqels.scenarios.scenario import Data
 

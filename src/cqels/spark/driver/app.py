@@ -29,10 +29,10 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query, QueryText, Service, Values, walk_plan
+from cqels.plan.partitioning import NotSpread, Spread, spreading
+from cqels.plan.plan_json import fingerprint
 from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
-from cqels.plan.spread import NotSpread, Spread, spreading
-from cqels.plan.written import fingerprint
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.placement import BUFFERS, Load, checked, keys, placed
@@ -41,9 +41,9 @@ from cqels.spark.lift.row_lifts import Lift, Lifting
 from cqels.spark.lift.row_schemas import SENT_COLUMNS
 from cqels.spark.operator.engine_instance import Carried, Dataset, Program
 from cqels.spark.source.file_catalog import CHANGED, Changed, check_listed
-from cqels.store.answers import Asked, without_secrets, write_answers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
+from cqels.store.service_answers import Asked, without_secrets, write_answers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

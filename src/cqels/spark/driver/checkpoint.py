@@ -22,16 +22,16 @@ from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
+from cqels.model.checksummed import seal_json, unseal_json
 from cqels.model.errors import CqelsError, Damaged
 from cqels.model.release import RELEASE
-from cqels.model.sealed import seal_json, unseal_json
 from cqels.model.sizes import format_size
 from cqels.model.time import format_duration
 from cqels.plan.algebra import Values
 from cqels.spark.driver.global_stages import Lasts
 from cqels.spark.operator.engine_instance import Carried, Dataset
 from cqels.spark.sink.exactly_once_file import write_durably
-from cqels.store.answers import Answers, read_answers, write_answers
+from cqels.store.service_answers import Answers, read_answers, write_answers
 
 VERSION = 3
 """Of the file; what an older one from 3 on says is understood."""

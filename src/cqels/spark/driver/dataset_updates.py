@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cqels.model.sealed import seal_json, unseal_json
+from cqels.model.checksummed import seal_json, unseal_json
 from cqels.plan.algebra import Values
 from cqels.spark.lift.row_schemas import COMMAND
 from cqels.spark.sink.exactly_once_file import write_durably
-from cqels.store.answers import answers_as_json, answers_of_json
+from cqels.store.service_answers import answers_as_json, answers_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

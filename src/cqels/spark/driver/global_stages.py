@@ -19,10 +19,10 @@ import pyarrow.compute
 import pyarrow.ipc
 
 from cqels.engine.global_stage import Rest
+from cqels.model.checksummed import seal, seal_json, unseal, unseal_json
 from cqels.model.errors import Damaged
-from cqels.model.sealed import seal, seal_json, unseal, unseal_json
 from cqels.plan.algebra import Query
-from cqels.plan.spread import NEWEST_NAME
+from cqels.plan.partitioning import NEWEST_NAME
 from cqels.spark.sink.exactly_once_file import write_durably
 from cqels.spark.sink.result_batch import Sent
 

@@ -12,8 +12,8 @@ from pyoxigraph import NamedNode
 from cqels.engine.runtime import sources_of
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
-from cqels.plan.templates import constants_of, general
-from cqels.plan.written import fingerprint
+from cqels.plan.plan_json import fingerprint
+from cqels.plan.sharing.query_templates import constants_of, general
 
 BUFFERS, LATENCY, ROTATION = STRATEGIES = ("buffers", "latency", "rotation")
 """The instance with the smallest buffers, the one that takes least time, or one after the other."""

@@ -13,7 +13,7 @@ from cqels.io import StreamDeclaration
 from cqels.io.lifting import ObjectTemplate, Template
 from cqels.model.dictionary import term_of
 from cqels.model.terms import Term
-from cqels.plan.written import read, write
+from cqels.plan.plan_json import read, write
 from cqels.spark.lift.predicate_pushdown import Condition, Pattern, Wanted
 
 

@@ -37,7 +37,7 @@ from cqels.plan.algebra import (
     inputs_of,
     walk_plan,
 )
-from cqels.plan.rules import conjuncts, rewrite
+from cqels.plan.optimizer.rules import conjuncts, rewrite
 from cqels.plan.scope import reads
 
 MOST_PATTERNS = 16

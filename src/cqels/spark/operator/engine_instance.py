@@ -26,15 +26,15 @@ from cqels.engine.state.budgets import Budget, Stop
 from cqels.engine.state.snapshot import Aside
 from cqels.engine.state.window_contents import MOST_WORDS
 from cqels.io import Rejected, StreamSettings
+from cqels.model.checksummed import seal, unseal
 from cqels.model.errors import OtherLayouts
-from cqels.model.sealed import seal, unseal
 from cqels.plan.algebra import Query
-from cqels.plan.written import fingerprint, read, write
+from cqels.plan.plan_json import fingerprint, read, write
 from cqels.spark.lift.block_format import unpack
 from cqels.spark.lift.row_schemas import files_at
-from cqels.store.answers import Answers, KnownAnswers, answers_as_json, answers_of_json, read_answers
 from cqels.store.dataset import Store
 from cqels.store.script import execute
+from cqels.store.service_answers import Answers, KnownAnswers, answers_as_json, answers_of_json, read_answers
 
 MOST_RESULTS = 1 << 17
 """Results that travel in one row."""

@@ -26,8 +26,8 @@ from pyspark.files import SparkFiles
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from cqels.model.checksummed import seal_json, unseal_json
 from cqels.model.errors import Damaged
-from cqels.model.sealed import seal_json, unseal_json
 from cqels.spark.driver.dataset_updates import opened
 from cqels.spark.lift.row_schemas import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
 from cqels.spark.operator.arena_files import Arenas

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cqels.model.checksummed import seal_json, unseal_json
 from cqels.model.errors import CqelsError
-from cqels.model.sealed import seal_json, unseal_json
 
 _REMOVE = "remove it and the file"
 HEAD = -1

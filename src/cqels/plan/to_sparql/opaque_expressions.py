@@ -24,7 +24,7 @@ from cqels.lang.expressions import (
     walk,
 )
 from cqels.model.terms import Term
-from cqels.plan.sparql_native import Place
+from cqels.plan.to_sparql.native_expressions import Place
 
 EXACT = "http://cqels.org/exact#"
 """The namespace of datatypes that carry a literal past an engine that would change it."""

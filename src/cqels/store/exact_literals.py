@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from pyoxigraph import BlankNode, Literal, NamedNode, Quad
 
 from cqels.model.terms import RDF, XSD, Term, Triple
-from cqels.plan.sparql_opaque import EXACT
+from cqels.plan.to_sparql.opaque_expressions import EXACT
 
 _DATE = r"(?!0000)\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{0,8}[1-9])?"

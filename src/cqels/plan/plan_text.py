@@ -9,9 +9,9 @@ from pyoxigraph import NamedNode
 from cqels.lang.builtins import ARITY, INFIX, PREFIX
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, operands_of
 from cqels.lang.syntax import All, Choice, Count, Inverse, Link, Negated, Now, Path, Range, Repeat, Steps, Window
-from cqels.model.notation import Notation
 from cqels.model.terms import RDF_TYPE
 from cqels.model.time import format_duration
+from cqels.model.turtle_text import Notation
 from cqels.plan.algebra import Node, Triple
 
 _TIGHTEST = 6

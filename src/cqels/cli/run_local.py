@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import typer
 from pyoxigraph import NamedNode
 
-from cqels.cli.places import check_places
+from cqels.cli.output_paths import check_places
 from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
 from cqels.io.files import files_of
 from cqels.io.load import file_and_format
@@ -88,7 +88,7 @@ class Run:
                 hint = "add --engine embedded; on Spark --metrics FILE has the counts of each micro-batch"
                 raise CqelsError("--analyze shows the plan of an engine in this process", hint=hint)
             if self.streams:  # without one there is nothing to spread: one tick, here
-                from cqels.cli.on_spark import execute
+                from cqels.cli.run_spark import execute
 
                 execute(self)
                 return
@@ -228,7 +228,7 @@ def _interval(text: str) -> int:
 def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
     """What runs the queries; kernels are loaded only for the engine that has them."""
     if engine == "reference":
-        from cqels.reference.replay import replay as by_reference
+        from cqels.reference.reference_replay import replay as by_reference
 
         return by_reference
     from cqels.engine.file_replay import replay as by_engine

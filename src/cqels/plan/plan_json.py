@@ -24,7 +24,7 @@ from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Span
 from cqels.plan import algebra
 from cqels.plan.algebra import Query
-from cqels.plan.columns import DRAWS
+from cqels.plan.optimizer.prune_columns import DRAWS
 
 VERSION = 1
 

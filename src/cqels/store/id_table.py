@@ -16,7 +16,7 @@ from cqels.plan.functions import Context
 from cqels.plan.scope import visible
 from cqels.store.dataset import Store
 from cqels.store.dependencies import AnyGraph, GraphName, graphs_of
-from cqels.store.evaluation import services_in
+from cqels.store.static_evaluation import services_in
 
 
 @dataclass(frozen=True, slots=True, eq=False)

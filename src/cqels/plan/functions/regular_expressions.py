@@ -18,11 +18,11 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from cqels.model.deadlines import check
 from cqels.model.limits import LONGEST_TEXT
 from cqels.model.values import ExpressionError
-from cqels.model.watching import check
-from cqels.plan.functions.blocks import BLOCKS
-from cqels.plan.functions.ways import ONE_WAY, Ways
+from cqels.plan.functions.backtracking import ONE_WAY, Ways
+from cqels.plan.functions.unicode_blocks import BLOCKS
 
 if TYPE_CHECKING:
     import regex

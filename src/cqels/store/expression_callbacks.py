@@ -18,9 +18,9 @@ from cqels.lang.expressions import Expression
 from cqels.model.terms import Term, boolean, text_of
 from cqels.model.values import ExpressionError
 from cqels.plan.functions import Context, aggregate, evaluate, holds
-from cqels.plan.sparql import OpaqueQuery
-from cqels.plan.sparql_opaque import BLANK, UNBOUND, Accumulation, Function
-from cqels.store.exact import protect, reveal
+from cqels.plan.to_sparql.opaque_expressions import BLANK, UNBOUND, Accumulation, Function
+from cqels.plan.to_sparql.query_text import OpaqueQuery
+from cqels.store.exact_literals import protect, reveal
 
 if TYPE_CHECKING:
     from pyoxigraph import AggregateFunctionAccumulator

@@ -57,10 +57,10 @@ from cqels.plan.algebra import (
     transform_plan,
     walk_plan,
 )
-from cqels.plan.columns import DRAWS
-from cqels.plan.rules import conjuncts
+from cqels.plan.optimizer.prune_columns import DRAWS
+from cqels.plan.optimizer.rules import conjuncts
+from cqels.plan.optimizer.split_static import is_static
 from cqels.plan.scope import certain, variables
-from cqels.plan.static import is_static
 
 CLASS, WIDTH, GROUP = "_:.class", "_:.width", "_:.group"
 """Columns with names that no blank node of a query has."""

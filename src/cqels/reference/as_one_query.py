@@ -15,7 +15,7 @@ import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
 
 from cqels.lang.expressions import Aggregate, Call, Exists, Var, walk
-from cqels.model.moments import Moment
+from cqels.model.datetimes import Moment
 from cqels.model.terms import Term
 from cqels.model.values import Number, value_of
 from cqels.plan.algebra import (
@@ -33,8 +33,8 @@ from cqels.plan.algebra import (
     walk_plan,
 )
 from cqels.plan.scope import mentioned, variables
-from cqels.plan.sparql import NotExpressible, to_sparql
-from cqels.plan.sparql_paths import ways_to_stay
+from cqels.plan.to_sparql.path_text import ways_to_stay
+from cqels.plan.to_sparql.query_text import NotExpressible, to_sparql
 from cqels.reference.algebra import World
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution

@@ -29,7 +29,7 @@ from cqels.plan.algebra import (
     expressions_of,
     walk_plan,
 )
-from cqels.plan.columns import DRAWS
+from cqels.plan.optimizer.prune_columns import DRAWS
 from cqels.plan.scope import certain, mentioned, reads, variables
 
 P = TypeVar("P", bound=Plan)

@@ -32,7 +32,7 @@ from cqels.plan.algebra import (
     patterns_of,
     walk_plan,
 )
-from cqels.plan.independent import Parts, independent
+from cqels.plan.optimizer.split_independent import Parts, independent
 from cqels.plan.scope import mentioned, variables
 
 _OF_THE_TICK = frozenset({"NOW", CQ + "now"})

@@ -40,8 +40,8 @@ from cqels.plan.algebra import (
 from cqels.plan.algebra import (
     Sequence as InSequence,
 )
-from cqels.plan.columns import DRAWS
-from cqels.plan.rules import conjuncts
+from cqels.plan.optimizer.prune_columns import DRAWS
+from cqels.plan.optimizer.rules import conjuncts
 from cqels.plan.scope import reads, variables
 
 Pattern: TypeAlias = tuple[tuple[Source, ...], Triple]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from cqels.io import Rejected, Rejects, Result, StreamDeclaration, Tally, merge, read_stream, settings_of
 from cqels.plan.algebra import Query
-from cqels.reference.engine import Reference
+from cqels.reference.reference_engine import Reference
 from cqels.store.dataset import Store
 
 

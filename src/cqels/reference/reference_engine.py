@@ -16,11 +16,11 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.model.terms import Triple
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
+from cqels.plan.construct import constructed
 from cqels.plan.scope import is_ordered, variables
-from cqels.plan.template import constructed
 from cqels.reference.algebra import Evaluator, World
-from cqels.reference.clock import Clock, Heartbeat, StreamSettings
 from cqels.reference.emission import Row, differences, without_expiry
+from cqels.reference.event_time import Clock, Heartbeat, StreamSettings
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content

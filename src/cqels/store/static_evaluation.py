@@ -39,11 +39,11 @@ from cqels.plan.algebra import (
 )
 from cqels.plan.functions import Context
 from cqels.plan.scope import visible
-from cqels.plan.sparql import Windows, to_opaque_sparql
-from cqels.plan.sparql_opaque import variables_in
-from cqels.store.calls import Calls, value_or_none
-from cqels.store.exact import protect, reveal
-from cqels.store.stacks import is_deep, with_large_stack
+from cqels.plan.to_sparql.opaque_expressions import variables_in
+from cqels.plan.to_sparql.query_text import Windows, to_opaque_sparql
+from cqels.store.exact_literals import protect, reveal
+from cqels.store.expression_callbacks import Calls, value_or_none
+from cqels.store.large_stack import is_deep, with_large_stack
 
 _NOTHING = Values((), ())
 Row: TypeAlias = tuple[Term | None, ...]

@@ -2,7 +2,7 @@
 
 Let ?k stand in every triple pattern over a stream.  Then a solution with some ?k comes from triples with that ?k alone,
 and so do all that it is compared with: the other side of OPTIONAL and MINUS, the rest of its group.  So the solutions
-are those of queries with another FILTER in each, that wants ?k to belong to one part (`cqels.model.parts`):
+are those of queries with another FILTER in each, that wants ?k to belong to one part (`cqels.model.hash_partition`):
 
     R = R[FILTER(PART(?k, n) = 0)] + … + R[FILTER(PART(?k, n) = n - 1)]
 
@@ -47,7 +47,7 @@ from cqels.plan.algebra import (
     transform_plan,
     walk_plan,
 )
-from cqels.plan.columns import DRAWS
+from cqels.plan.optimizer.prune_columns import DRAWS
 from cqels.plan.scope import reads, variables
 
 

@@ -42,10 +42,10 @@ from cqels.plan.algebra import (
     map_inputs,
     transform_plan,
 )
-from cqels.plan.columns import DRAWS, prune_columns
-from cqels.plan.correlated import lift_correlated
+from cqels.plan.optimizer.lift_correlated import lift_correlated
+from cqels.plan.optimizer.prune_columns import DRAWS, prune_columns
+from cqels.plan.optimizer.split_static import split_static
 from cqels.plan.scope import certain, is_ordered, reads, variables
-from cqels.plan.static import split_static
 
 Rule: TypeAlias = Callable[[Plan], Plan]
 

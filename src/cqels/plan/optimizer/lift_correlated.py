@@ -24,7 +24,7 @@ from cqels.plan.algebra import (
     map_expressions,
     transform_plan,
 )
-from cqels.plan.columns import DRAWS
+from cqels.plan.optimizer.prune_columns import DRAWS
 from cqels.plan.scope import certain, reads, variables
 
 _OF_THE_PLACE = DRAWS | {"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NEWEST", "TIMESTAMP"}

@@ -47,9 +47,9 @@ from cqels.plan.algebra import (
 )
 from cqels.plan.algebra import Sequence as Following
 from cqels.plan.scope import certain, mentioned, reads, variables, visible
-from cqels.plan.sparql_native import NativeWords, NotExpressible, Words
-from cqels.plan.sparql_opaque import Accumulation, Function, OpaqueWords, variables_in
-from cqels.plan.sparql_paths import path_text, repeats, ways_to_stay
+from cqels.plan.to_sparql.native_expressions import NativeWords, NotExpressible, Words
+from cqels.plan.to_sparql.opaque_expressions import Accumulation, Function, OpaqueWords, variables_in
+from cqels.plan.to_sparql.path_text import path_text, repeats, ways_to_stay
 
 __all__ = ["NotExpressible", "OpaqueQuery", "Windows", "to_opaque_sparql", "to_sparql"]
 

@@ -16,7 +16,7 @@ from cqels.model.redact import redacted, redacted_url
 from cqels.model.terms import Term
 from cqels.plan.algebra import Plan, Project, Query, QueryText, Service, Values, transform_plan, walk_plan
 from cqels.plan.scope import visible
-from cqels.plan.sparql import to_sparql
+from cqels.plan.to_sparql.query_text import to_sparql
 from cqels.store.permissions import Permissions
 from cqels.store.service import ServiceCache, ServiceFailure, same_solutions
 

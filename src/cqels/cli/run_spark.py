@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cqels.cli.running import SOME_STOPPED, OnSpark, Run, opened, summary, telling
-from cqels.cli.stopping import Stopping
+from cqels.cli.run_local import SOME_STOPPED, OnSpark, Run, opened, summary, telling
+from cqels.cli.signals import Stopping
 from cqels.io import StreamDeclaration, Tally, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted

@@ -1,0 +1,1 @@
+"""What queries have in common: templates that differ in constants alone, and joins."""

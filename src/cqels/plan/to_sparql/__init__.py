@@ -1,0 +1,1 @@
+"""Plans as SPARQL text, for Oxigraph or an endpoint to evaluate."""
