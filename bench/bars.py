@@ -40,7 +40,7 @@ from rivals import PythonRing, reference_cost, three_way_query
 from tokenizer import lines_of, with_pyoxigraph_and_dict, with_tokenizer_in_blocks
 
 import cqels
-from cqels.engine.event_time.element_batch import Batch
+from cqels.ingest.element_batch import Batch
 from cqels.kernels.containers.row_buffer import AHEAD
 from cqels.model.errors import CqelsError
 from cqels.scenarios.pages import between

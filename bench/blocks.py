@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from time import perf_counter
 
-from cqels.engine.intake import Intake
-from cqels.engine.term_codec import Terms
+from cqels.ingest.encode import Intake
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark.lift.block_format import pack, unpack

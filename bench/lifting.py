@@ -20,12 +20,12 @@ from pathlib import Path
 from measure import CONSOLE, machine, nanoseconds, per_second, progress, timed_in_turn
 from rich.table import Table
 
-from cqels.engine.intake import Intake
-from cqels.engine.reading import file_batches
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, declare
-from cqels.io.lifting import Template, read_template
-from cqels.io.read import read_file
+from cqels.ingest import Rejected, declare
+from cqels.ingest.encode import Intake
+from cqels.ingest.file_batches import file_batches
+from cqels.ingest.lifting_template import Template, read_template
+from cqels.ingest.stream_files import read_file
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 

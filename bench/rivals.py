@@ -10,7 +10,7 @@ from time import process_time
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.model.terms import Triple
 from cqels.plan.prepare import prepare
 from cqels.reference.event_time import StreamSettings

@@ -15,9 +15,9 @@ from time import perf_counter
 
 import pyarrow
 
-from cqels.io import writer_for
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
+from cqels.results import writer_for
 from cqels.spark.sink.result_batch import Sent, schema_of
 from cqels.spark.sink.text_formats import body
 from cqels.spark.sinks import Files

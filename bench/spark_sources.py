@@ -17,10 +17,10 @@ from time import perf_counter, process_time
 import numpy as np
 from lines import EX, Part, readings, written
 
-from cqels.engine.intake import Intake
-from cqels.engine.reading import file_batches
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, StreamDeclaration, declare
+from cqels.ingest import Rejected, StreamDeclaration, declare
+from cqels.ingest.encode import Intake
+from cqels.ingest.file_batches import file_batches
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize
 from cqels.spark import start, stop

@@ -24,7 +24,7 @@ from time import process_time
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.engine import Engine
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.model.terms import XSD_INTEGER
 from cqels.plan.prepare import prepare
 

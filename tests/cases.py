@@ -11,13 +11,14 @@ from pathlib import Path
 import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io import Element, Result, writer_for
+from cqels.ingest import Element
 from cqels.model.errors import CqelsError, Source, Span
 from cqels.model.terms import Term, Triple
 from cqels.model.time import EARLIEST, format_time, parse_duration, parse_time
 from cqels.model.turtle_text import Notation
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
+from cqels.results import Result, writer_for
 from cqels.store.dataset import Store
 from cqels.store.script import execute
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cqels.engine.engine import Engine
 from cqels.engine.query_handle import StandingQuery
-from cqels.io import Element, Rejected, StreamSettings
+from cqels.ingest import Element, Rejected, StreamSettings
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
 

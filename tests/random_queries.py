@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad
 
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.model.terms import XSD, XSD_BOOLEAN, XSD_DATE_TIME, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Triple
 from cqels.model.time import SECOND
 from cqels.reference.event_time import StreamSettings

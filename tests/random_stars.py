@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode
 
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.model.terms import XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Triple
 from cqels.model.time import SECOND
 from cqels.reference.event_time import StreamSettings

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias
 
 from pyoxigraph import NamedNode, Quad
 
-from cqels.io import Element, Result
+from cqels.ingest import Element
 from cqels.model.time import format_time
 from cqels.model.turtle_text import Notation
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.reference.event_time import StreamSettings
 from cqels.reference.reference_engine import Reference
+from cqels.results import Result
 from cqels.store.dataset import Store
 
 EX = "http://ex.org/"

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from cqels.io import Element, Rejected, Result
+from cqels.ingest import Element, Rejected
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.reference.reference_engine import Reference, StreamSettings
+from cqels.results import Result
 
 from .cases import (
     DIRECTORY,

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from cqels import lift
     from cqels.engine.engine import Engine
     from cqels.engine.query_handle import StandingQuery
-    from cqels.io import Rejected, Result
+    from cqels.ingest import Rejected
     from cqels.model.errors import CqelsError, QueryStopped
+    from cqels.results import Result
 
 __all__ = ["CqelsError", "Engine", "QueryStopped", "Rejected", "Result", "StandingQuery", "__version__", "lift"]
 
@@ -29,8 +30,8 @@ _PLACES = {
     "CqelsError": "cqels.model.errors",
     "Engine": "cqels.engine.engine",
     "QueryStopped": "cqels.model.errors",
-    "Rejected": "cqels.io",
-    "Result": "cqels.io",
+    "Rejected": "cqels.ingest",
+    "Result": "cqels.results",
     "StandingQuery": "cqels.engine.query_handle",
 }
 

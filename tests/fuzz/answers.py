@@ -13,7 +13,7 @@ from pyoxigraph import NamedNode
 
 import cqels
 from cqels.engine.file_replay import replay
-from cqels.io import declare
+from cqels.ingest import declare
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Service, walk_plan
 from cqels.plan.prepare import prepare

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental

@@ -15,7 +15,7 @@ from typing import Any
 from pyoxigraph import Literal, NamedNode
 
 import cqels
-from cqels.io import Element, StreamSettings, declare
+from cqels.ingest import Element, StreamSettings, declare
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Values

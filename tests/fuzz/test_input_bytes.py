@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cqels.engine.file_replay import replay as by_engine
-from cqels.engine.intake import Intake
-from cqels.engine.reading import file_batches
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, StreamDeclaration, Tally, declare, read_stream
-from cqels.io.files import files_of
-from cqels.io.read import check_files
+from cqels.ingest import Rejected, StreamDeclaration, Tally, declare, read_stream
+from cqels.ingest.encode import Intake
+from cqels.ingest.file_batches import file_batches
+from cqels.ingest.input_files import files_of
+from cqels.ingest.stream_files import check_files
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import cqels
-from cqels.engine.event_time.element_batch import Batch
-from cqels.io import StreamSettings
+from cqels.ingest import StreamSettings
+from cqels.ingest.element_batch import Batch
 from cqels.model.release import RELEASE
 from cqels.plan.prepare import prepare
 

@@ -14,11 +14,12 @@ from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.engine import Engine
 from cqels.engine.query_handle import StandingQuery
-from cqels.io import Element, Result, StreamSettings
+from cqels.ingest import Element, StreamSettings
 from cqels.kernels.containers import row_buffer, row_storage
 from cqels.kernels.operators import join
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Query
+from cqels.results import Result
 
 from ..incremental import Incremental
 from ..random_expressions import Choices, Features

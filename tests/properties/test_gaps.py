@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cqels import Engine
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.kernels.memory.arena import Arena, write_words
 from cqels.kernels.operators.gap_skipping import boundary_number, passed_between, periods_of
 from cqels.model.time import SECOND

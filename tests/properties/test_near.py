@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyoxigraph import Literal, NamedNode, Quad
 
-from cqels.io import Element, StreamSettings
+from cqels.ingest import Element, StreamSettings
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import ALWAYS
 from cqels.kernels.operators import topk

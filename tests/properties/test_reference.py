@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import DefaultGraph, Quad
 
-from cqels.io import Element, Result
+from cqels.ingest import Element
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Plan, Query
@@ -26,6 +26,7 @@ from cqels.reference.as_one_query import Comparable, NotExpressible, comparable,
 from cqels.reference.event_time import StreamSettings
 from cqels.reference.reference_engine import Reference, Registered, naive
 from cqels.reference.solutions import Bag
+from cqels.results import Result
 from cqels.store.dataset import Store
 
 from ..cases import read_case

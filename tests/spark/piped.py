@@ -16,9 +16,10 @@ from typing import Any
 from pyoxigraph import DefaultGraph, Quad, RdfFormat, serialize
 
 from cqels.engine.state.budgets import Budget
-from cqels.io import Element, Rejected, Result, StreamSettings
+from cqels.ingest import Element, Rejected, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
+from cqels.results import Result
 from cqels.spark.driver.migration import origin_of
 from cqels.spark.lift.block_writer import Packer
 from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted

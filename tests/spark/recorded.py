@@ -10,8 +10,9 @@ from uuid import uuid4
 
 from pyarrow.ipc import open_stream
 
-from cqels.io import Element, Rejected, Result, StreamSettings
+from cqels.ingest import Element, Rejected, StreamSettings
 from cqels.plan.algebra import Query
+from cqels.results import Result
 from cqels.spark.lift.block_writer import Packer
 from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
 from cqels.spark.lift.row_schemas import COMMAND

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pyarrow
 from pyoxigraph import Literal, NamedNode
 
-from cqels.io import Result
 from cqels.model.time import MILLISECOND
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
+from cqels.results import Result
 from cqels.spark.sink.result_batch import Sent, schema_of
 
 WHERE = "{ STREAM <x:s> [RANGE 2s] { ?room <x:t> ?n } }"

@@ -15,9 +15,10 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyspark.sql import SparkSession
 
 from cqels.engine.file_replay import replay
-from cqels.io import Rejected, Result, parse_declaration
+from cqels.ingest import Rejected, parse_declaration
 from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.plan.prepare import prepare
+from cqels.results import Result
 from cqels.spark.driver import app as module
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics

@@ -14,8 +14,9 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyspark.sql import SparkSession
 
 from cqels.engine.file_replay import replay
-from cqels.io import Rejected, Result, Tally, parse_declaration
+from cqels.ingest import Rejected, Tally, parse_declaration
 from cqels.plan.prepare import prepare
+from cqels.results import Result
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics
 from cqels.spark.rejects import Rejects

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.engine.event_time.element_batch import Batch
-from cqels.engine.term_codec import Terms
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError

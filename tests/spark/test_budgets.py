@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 from cqels.engine.file_replay import replay
 from cqels.engine.state import budgets
 from cqels.engine.state.budgets import Budget
-from cqels.io import Element, Result, StreamSettings, parse_declaration
+from cqels.ingest import Element, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.plan.prepare import prepare
+from cqels.results import Result
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics, status_line
 from cqels.spark.operator import stateful_processor

@@ -15,10 +15,11 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyspark.sql import SparkSession
 
 from cqels import Engine
-from cqels.io import Result, StreamSettings
+from cqels.ingest import StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
+from cqels.results import Result
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics
 from cqels.spark.driver.placement import Load, another_key, checked, partition, placed

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, StreamDeclaration, declare, read_stream
+from cqels.ingest import Rejected, StreamDeclaration, declare, read_stream
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError
@@ -298,7 +298,7 @@ def test_the_size_of_micro_batches_does_not_matter(
 ) -> None:
     """Nor that of tasks; also with lines that are longer than either."""
     monkeypatch.setattr("cqels.spark.source.file_source.LEAST_TASK", 7)
-    monkeypatch.setattr("cqels.engine.reading.CHUNK", 1500)
+    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 1500)
     count = 3 if size < 1000 else 200
     long = f'<x:a> <x:p> "{"long" * (5 if size < 1000 else 500)}" 7 .\n'
     for name in "ab":

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cqels.engine.term_codec import Terms
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 

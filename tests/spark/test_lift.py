@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyoxigraph import NamedNode
 
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, declare, read_stream
+from cqels.ingest import Rejected, declare, read_stream
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, DataError

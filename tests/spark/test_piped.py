@@ -15,7 +15,7 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.io import Element, StreamSettings
+from cqels.ingest import Element, StreamSettings
 from cqels.plan.prepare import prepare
 from cqels.spark.operator import stateful_processor
 from cqels.store.dataset import Store

@@ -24,8 +24,8 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyoxigraph import Literal, NamedNode
 from pyspark.sql import SparkSession
 
-from cqels.engine.event_time.element_batch import Batch
-from cqels.io import StreamSettings
+from cqels.ingest import StreamSettings
+from cqels.ingest.element_batch import Batch
 from cqels.model.errors import CqelsError, Damaged, QueryError
 from cqels.plan.algebra import Service, Values, walk_plan
 from cqels.plan.prepare import prepare

@@ -28,12 +28,13 @@ import pyarrow.parquet
 
 from cqels.engine.engine import Engine
 from cqels.engine.output.arrow_columns import table_of, terms_of
-from cqels.io import Rejected, Result, writer_for
+from cqels.ingest import Rejected
 from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD, XSD_DATE_TIME, XSD_INTEGER
 from cqels.model.time import MILLISECOND, SECOND
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
+from cqels.results import Result, writer_for
 from cqels.spark import sinks
 from cqels.spark.driver.run import rejected_in
 from cqels.spark.rejects import SHOWN, Rejects

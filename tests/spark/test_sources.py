@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from pyspark.sql import DataFrame, SparkSession
 
 from cqels import lift
-from cqels.engine.term_codec import Terms
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark import sources

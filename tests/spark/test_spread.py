@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from cqels.engine.file_replay import replay
 from cqels.engine.global_stage import Rest
-from cqels.engine.intake import Intake
-from cqels.engine.term_codec import Terms
-from cqels.io import Element, Result, StreamSettings, parse_declaration
+from cqels.ingest import Element, StreamSettings, parse_declaration
+from cqels.ingest.encode import Intake
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.term_partition import spread_of
@@ -36,6 +36,7 @@ from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Trip
 from cqels.plan.partitioning import NEWEST_NAME, NotSpread, Spread, spreading
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
+from cqels.results import Result
 from cqels.spark.driver.app import App
 from cqels.spark.driver.global_stages import Lasts, Resting, Told
 from cqels.spark.driver.metrics import Metrics

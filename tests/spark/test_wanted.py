@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from pyoxigraph import Literal, NamedNode
 
-from cqels.engine.intake import Intake
 from cqels.engine.query_handle import StandingQuery
-from cqels.engine.term_codec import Terms
-from cqels.io import Element
+from cqels.ingest import Element
+from cqels.ingest.encode import Intake
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.plan.algebra import Query

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyoxigraph import NamedNode
 
-from cqels.io import Element, Result
+from cqels.ingest import Element
 from cqels.lang import syntax
 from cqels.lang.expressions import Exists, Expression, transform
 from cqels.lang.parser import parse
@@ -24,6 +24,7 @@ from cqels.model.terms import Triple
 from cqels.plan.algebra import Query
 from cqels.plan.binder import bind
 from cqels.reference.reference_engine import Reference, StreamSettings
+from cqels.results import Result
 from cqels.store.dataset import Store
 
 from .w3c import Test, path_of

@@ -41,7 +41,7 @@ import numpy
 import pytest
 from pyoxigraph import Literal
 
-from cqels.io import Rejected, declare, read_stream
+from cqels.ingest import Rejected, declare, read_stream
 from cqels.model.time import MILLISECOND, SECOND
 from cqels.plan.prepare import prepare, read_query
 from cqels.reference.reference_engine import Reference, StreamSettings

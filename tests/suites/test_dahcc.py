@@ -19,10 +19,11 @@ from pathlib import Path
 import pytest
 from pyoxigraph import Literal, NamedNode
 
-from cqels.io import Rejected, Result, declare, read_stream
+from cqels.ingest import Rejected, declare, read_stream
 from cqels.model.time import SECOND, parse_duration
 from cqels.plan.prepare import prepare
 from cqels.reference.reference_engine import Reference, StreamSettings
+from cqels.results import Result
 from cqels.store.dataset import Store
 
 FILE = Path(__file__).resolve().parents[3] / "shared" / "suites" / "dahcc" / "participant1.ttl"

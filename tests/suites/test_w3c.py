@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyoxigraph import BlankNode
 
-from cqels.io import Result
 from cqels.lang.parser import parse
 from cqels.model.errors import CqelsError
 from cqels.model.terms import Term
@@ -18,6 +17,7 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, walk_plan
 from cqels.plan.binder import bind
 from cqels.reference.reference_engine import Reference
+from cqels.results import Result
 
 from ..incremental import Incremental
 from .compare import Row, by_value_in, same_graph, same_rows

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyoxigraph
 from pyoxigraph import BlankNode, Literal, NamedNode, QueryBoolean
 
-from cqels.io import read_graph
+from cqels.ingest import read_graph
 from cqels.model.terms import RDF_FIRST, RDF_NIL, RDF_REST, RDF_TYPE, Term, Triple
 
 SUITE = Path(__file__).resolve().parents[2].parent / "shared" / "suites" / "w3c"

@@ -15,7 +15,8 @@ import pytest
 
 import cqels
 from cqels.engine import runtime
-from cqels.io import Rejected, Result
+from cqels.ingest import Rejected
+from cqels.results import Result
 
 EX = "http://ex.org/"
 OBS = EX + "obs"

@@ -15,11 +15,11 @@ from cqels import Engine, QueryStopped, StandingQuery
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
 from cqels.engine.state import budgets
-from cqels.io import Result
 from cqels.kernels.memory.arena import LIMIT
 from cqels.model.errors import CqelsError
 from cqels.model.sizes import format_size, parse_size
 from cqels.plan.algebra import Query
+from cqels.results import Result
 
 from ..incremental import Incremental
 from ..properties.test_engine import COMPANY, FEATURES

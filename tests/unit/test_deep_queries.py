@@ -15,7 +15,7 @@ from pyoxigraph import Literal, NamedNode
 
 from cqels import Engine
 from cqels.engine.running_query import fingerprint
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.lang.parser import parse, parse_update
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.limits import LONGEST_TEXT, MOST_DIGITS

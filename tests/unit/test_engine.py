@@ -10,10 +10,11 @@ from pyoxigraph import Literal, NamedNode, Triple
 
 import cqels
 from cqels.engine.file_replay import replay
-from cqels.io import Rejected, Result, declare, late_reason
+from cqels.ingest import Rejected, declare, late_reason
 from cqels.kernels.containers import row_storage
 from cqels.kernels.operators import join
 from cqels.plan.prepare import prepare
+from cqels.results import Result
 from cqels.store.dataset import Store
 
 EX = "http://ex.org/"
@@ -547,7 +548,7 @@ def test_terms_of_elements_that_are_still_to_be_merged_are_not_forgotten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("cqels.engine.runtime._LEAST_RELEASE", 100)
-    monkeypatch.setattr("cqels.engine.reading.CHUNK", 1 << 14)
+    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 1 << 14)
     steps = {"obs": 1, "slow": 7}
     for stream, step in steps.items():
         lines = (timed(f"{stream}{number}", 31, str(number * step)) for number in range(1000))

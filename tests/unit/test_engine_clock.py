@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.engine.event_time.element_batch import HEARTBEAT, Batch, Row
 from cqels.engine.event_time.reorder_buffer import Held
 from cqels.engine.event_time.watermark import Arrived, Clock
-from cqels.io import Element, Rejected, StreamSettings, late_reason
+from cqels.ingest import Element, Rejected, StreamSettings, late_reason
+from cqels.ingest.element_batch import HEARTBEAT, Batch, Row
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST
 from cqels.reference.event_time import Clock as ReferenceClock

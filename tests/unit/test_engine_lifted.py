@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 
-from cqels.engine import lifted
-from cqels.engine.intake import Intake
-from cqels.engine.layout import layout_of
-from cqels.engine.reading import file_batches
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, declare
-from cqels.io.lifting import ObjectTemplate, Template
-from cqels.io.read import read_file
+from cqels.ingest import Rejected, csv_batches, declare
+from cqels.ingest.csv_layout import layout_of
+from cqels.ingest.encode import Intake
+from cqels.ingest.file_batches import file_batches
+from cqels.ingest.lifting_template import ObjectTemplate, Template
+from cqels.ingest.stream_files import read_file
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
@@ -203,7 +202,7 @@ def test_as_bytes_as_by_records(
     with TemporaryDirectory() as folder:
         path = Path(folder, "s.csv")
         path.write_bytes(data if ended else data.rstrip(b"\r\n"))
-        with patch.multiple(lifted, **sizes):
+        with patch.multiple(csv_batches, **sizes):
             found, expected = both(path, template, terms)
     assert found == expected
 
@@ -257,7 +256,7 @@ def test_elements_of_several_records(tmp_path: Path, terms: Terms, element: str)
         for fault in faults:
             lines[fault] = "odd"
         path.write_text("a,b,c,at\n" + "\n".join(lines))
-        with patch.object(lifted, "PIECE", 200):
+        with patch.object(csv_batches, "PIECE", 200):
             found, expected = both(path, TRIP, terms, element=element)
         assert found == expected
 
@@ -286,10 +285,10 @@ def test_lines_that_begin_in_some_bytes(tmp_path: Path, terms: Terms, piece: int
     declaration, begin = declare(S, path, template=path), len(b"a,b,c,at\n") + len(b"".join(lines[:20]))
 
     def times(size: int) -> list[int]:
-        with patch.object(lifted, "PIECE", piece), path.open("rb") as file:
+        with patch.object(csv_batches, "PIECE", piece), path.open("rb") as file:
             file.seek(begin)
             given = (declaration, path, TRIP, file, 0, Intake(terms), pytest.fail)
-            found = list(lifted.lifted_batches(*given, header=list(NAMES), line=21, size=size))
+            found = list(csv_batches.lifted_batches(*given, header=list(NAMES), line=21, size=size))
         return [time // 1_000_000 for batch in found for time in batch.times.tolist()]
 
     assert times(0) == []

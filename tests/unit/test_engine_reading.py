@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cqels.engine.file_replay import batches
-from cqels.engine.intake import Intake
-from cqels.engine.term_codec import Terms
-from cqels.io import Rejected, StreamDeclaration, declare, read_stream
+from cqels.ingest import Rejected, StreamDeclaration, declare, read_stream
+from cqels.ingest.encode import Intake
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 
@@ -78,7 +78,7 @@ def timed(draw: random.Random, count: int, faults: float) -> str:
 @pytest.mark.parametrize("chunk", [50, 1000, 1 << 20])
 @pytest.mark.parametrize("faults", [0, 0.002, 0.1])
 def test_elements_of_several_lines(tmp_path: Path, chunk: int, faults: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.engine.reading.CHUNK", chunk)
+    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", chunk)
     draw = random.Random(chunk + int(1000 * faults))
     for _ in range(3):
         path = tmp_path / "day.nq"
@@ -94,8 +94,8 @@ def test_elements_of_several_lines(tmp_path: Path, chunk: int, faults: float, mo
 
 
 def test_an_element_may_be_larger_than_what_is_read_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.engine.reading.CHUNK", 100)
-    monkeypatch.setattr("cqels.engine.runs.LONGEST", 1000)
+    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 100)
+    monkeypatch.setattr("cqels.ingest.grouped_lines.LONGEST", 1000)
     path = tmp_path / "day.nt"
     path.write_text("".join(f"<x:a> <x:p> <x:b{number}> 0 .\n" for number in range(100)))
     declaration = declare(S, path, element="time")

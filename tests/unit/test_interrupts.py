@@ -20,7 +20,7 @@ from pyoxigraph import Literal, NamedNode, Quad
 from cqels import Engine, QueryStopped
 from cqels.engine import runtime
 from cqels.engine.state import budgets
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.model import interrupts
 from cqels.model.deadlines import watched
 from cqels.model.time import SECOND

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyoxigraph import NamedNode
 
-from cqels.io import StreamDeclaration, declare, parse_declaration
+from cqels.ingest import StreamDeclaration, declare, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
 
-from cqels.io import read_graph
-from cqels.io.load import file_and_format
+from cqels.ingest import read_graph
+from cqels.ingest.dataset_files import file_and_format
 from cqels.model.errors import DataError
 from cqels.model.terms import XSD
 

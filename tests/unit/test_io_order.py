@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cqels.io import InTime, Result
+from cqels.results import InTime, Result
 
 Sent = list[tuple[int, int]]
 

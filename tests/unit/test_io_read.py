@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.io import Element, Rejected, declare, merge, read_stream
-from cqels.io.ntriples import parse_statements
+from cqels.ingest import Element, Rejected, declare, merge, read_stream
+from cqels.ingest.timed_lines import parse_statements
 from cqels.model.errors import DataError
 from cqels.model.time import MILLISECOND, SECOND
 

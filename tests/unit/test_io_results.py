@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.io import Element, Rejected, Result, declare, read_stream, writer_for
+from cqels.ingest import Element, Rejected, declare, read_stream
 from cqels.model.errors import CqelsError
 from cqels.model.terms import RDF_TYPE, XSD, XSD_INTEGER, Term, Triple
 from cqels.model.time import MILLISECOND, SECOND
 from cqels.model.turtle_text import Notation
+from cqels.results import Result, writer_for
 
 PREFIXES = {"": "http://ex.org/", "deep": "http://ex.org/deep/", "xsd": XSD}
 KITCHEN = NamedNode("http://ex.org/kitchen")

@@ -9,7 +9,7 @@ import pytest
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.output.arrow_columns import _texts
-from cqels.engine.term_codec import Terms, columns_of
+from cqels.ingest.term_codec import Terms, columns_of
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.ids import inline_literal, inline_word

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat, parse
 
-from cqels.io.ntriples import parse_statements
+from cqels.ingest.timed_lines import parse_statements
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TIMED, TRIPLE
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary, Block, tokenize

@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cqels.engine.event_time.element_batch import Batch
 from cqels.engine.event_time.stream_merge import Files, Merge, merged, merged_files
+from cqels.ingest.element_batch import Batch
 
 Streams = list[list[int]]
 TIMES = st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyoxigraph import NamedNode
 
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.prepare import prepare
 from cqels.reference.event_time import StreamSettings

@@ -11,10 +11,10 @@ import pytest
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 import cqels
-from cqels.io import Result
 from cqels.model.conversion import Plain, plain
 from cqels.model.terms import XSD, Term
 from cqels.model.time import EARLIEST, LATEST, SECOND
+from cqels.results import Result
 
 KITCHEN, TWO = NamedNode("http://ex.org/kitchen"), Literal(2)
 WEST = timezone(-timedelta(hours=5))

@@ -8,8 +8,8 @@ import pytest
 from pyoxigraph import Literal, NamedNode
 
 from cqels.engine.engine import Engine
-from cqels.engine.event_time.element_batch import Batch, Words
-from cqels.io import Element
+from cqels.ingest import Element
+from cqels.ingest.element_batch import Batch, Words
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Thresholds, walk_plan
 from cqels.plan.prepare import prepare

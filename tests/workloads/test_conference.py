@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pyoxigraph import RdfFormat, parse
 
-from cqels.io import read_stream
+from cqels.ingest import read_stream
 from cqels.model.time import parse_time
 from cqels.scenarios import Data, scenario
 from cqels.scenarios.answers import answers, written

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cqels.io.files import files_of
+from cqels.ingest.input_files import files_of
 from cqels.scenarios import NAMES, Data, Scenario, scenario
 from cqels.scenarios.answers import answers, answers_on_spark, written
 

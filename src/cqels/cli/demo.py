@@ -22,10 +22,10 @@ from rich.text import Text
 from cqels.cli.demo_display import Lists, screen
 from cqels.cli.run_spark import Java, attend, check_installed, cores
 from cqels.cli.signals import Stopping
-from cqels.io.results import lexical
 from cqels.model.errors import CqelsError
 from cqels.model.time import format_time
 from cqels.plan.algebra import Query
+from cqels.results.result import lexical
 from cqels.scenarios.taxi import SCENARIO
 from cqels.scenarios.taxi.cells import Area, Cell, Route
 from cqels.scenarios.taxi.generate import trips

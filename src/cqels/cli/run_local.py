@@ -14,12 +14,13 @@ import typer
 from pyoxigraph import NamedNode
 
 from cqels.cli.output_paths import check_places
-from cqels.io import Rejected, Result, ResultWriter, Tally, file_name, format_of_file, parse_declaration, writer_for
-from cqels.io.files import files_of
-from cqels.io.load import file_and_format
+from cqels.ingest import Rejected, Tally, parse_declaration
+from cqels.ingest.dataset_files import file_and_format
+from cqels.ingest.input_files import files_of
 from cqels.model.errors import CqelsError, DataError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
+from cqels.results import Result, ResultWriter, file_name, format_of_file, writer_for
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
 

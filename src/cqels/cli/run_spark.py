@@ -17,7 +17,7 @@ import typer
 
 from cqels.cli.run_local import SOME_STOPPED, OnSpark, Run, opened, summary, telling
 from cqels.cli.signals import Stopping
-from cqels.io import StreamDeclaration, Tally, parse_declaration
+from cqels.ingest import StreamDeclaration, Tally, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted
 from cqels.model.sizes import parse_size
@@ -211,7 +211,7 @@ def _batch(text: str | None) -> int | None:
 
 def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int | None) -> App:
     """The application; all is checked that can be without Java."""
-    from cqels.io.read import check_files
+    from cqels.ingest.stream_files import check_files
     from cqels.spark.driver.app import App
     from cqels.spark.driver.placement import BUFFERS
     from cqels.spark.source.file_catalog import files_there

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from pyoxigraph import NamedNode
 
-from cqels.io.objects import term_of
+from cqels.ingest.rdf_objects import term_of
 from cqels.kernels.memory.arena import is_arena
 from cqels.model.errors import CqelsError, DataError
 from cqels.model.time import LATEST, MICROSECOND, parse_duration

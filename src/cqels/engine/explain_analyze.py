@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.event_time.element_batch import Words
+from cqels.ingest.element_batch import Words
 from cqels.kernels.containers.delta_queue import COUNT, DATA, TOTAL
 from cqels.kernels.memory.arena import SHARED, Arena
 from cqels.kernels.operators.join import CONDITIONS, read_orders

@@ -7,16 +7,17 @@ from itertools import chain
 from time import time_ns
 
 from cqels.engine.engine import Engine
-from cqels.engine.event_time.element_batch import Batch
 from cqels.engine.event_time.future_limit import limit_of, near
 from cqels.engine.event_time.stream_merge import Hold, merged, merged_files
-from cqels.engine.intake import Intake
 from cqels.engine.query_handle import StandingQuery
-from cqels.engine.reading import file_batches
-from cqels.io import InTime, Rejected, Rejects, Result, StreamDeclaration, Tally, settings_of
-from cqels.io.files import files_of
-from cqels.io.read import check_files, in_time
+from cqels.ingest import Rejected, Rejects, StreamDeclaration, Tally, settings_of
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.encode import Intake
+from cqels.ingest.file_batches import file_batches
+from cqels.ingest.input_files import files_of
+from cqels.ingest.stream_files import check_files, in_time
 from cqels.plan.algebra import Query
+from cqels.results import InTime, Result
 from cqels.store.dataset import Store
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.engine.output.arrow_columns import terms_of
 from cqels.engine.runtime import Core
 from cqels.engine.sharing.shared_joins import Fit
+from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import (
     ALWAYS,

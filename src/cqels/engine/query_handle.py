@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from cqels.engine.access import completed, while_open
 from cqels.engine.arguments import check_function, check_text
 from cqels.engine.running_query import Running
-from cqels.io import Result
 from cqels.model.errors import QueryStopped
 from cqels.model.extras import optional
 from cqels.plan.algebra import Query
+from cqels.results import Result
 
 if TYPE_CHECKING:
     import pandas

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Words
 from cqels.engine.output.result_emission import Answers, Sent
-from cqels.engine.term_codec import Terms
-from cqels.io import Result
+from cqels.ingest.element_batch import Words
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.model.gc_pause import without_collection
 from cqels.physical.incremental_support import computed_anew
@@ -24,6 +23,7 @@ from cqels.physical.relocation import names_of, places_of, shape_of
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.plan_json import fingerprint
 from cqels.plan.sharing.common_joins import Occurrence
+from cqels.results import Result
 from cqels.store.dependencies import AnyGraph, GraphName
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from weakref import WeakSet, proxy
 import numpy as np
 from pyoxigraph import NamedNode
 
-from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.engine.output.policy_cqels1 import PublishedAnswers, without_slide
 from cqels.engine.output.result_emission import Answers
 from cqels.engine.running_query import Running
@@ -21,7 +20,8 @@ from cqels.engine.sharing.shared_joins import Feeding, Fit
 from cqels.engine.sharing.shared_pipelines import Share
 from cqels.engine.state.budgets import Budget, Guard, Stop, run_guarded, stop, stop_uncompiled, within
 from cqels.engine.static_tables import Tables
-from cqels.engine.term_codec import Terms
+from cqels.ingest.element_batch import Batch, Words
+from cqels.ingest.term_codec import Terms
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import COUNT, DATA, DONE, FULL, NUMBER, PAUSED, WIDTH, clear
 from cqels.kernels.memory.arena import FIRST, HEAP, ROOTS, SHARED, Arena, give

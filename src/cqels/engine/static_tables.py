@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Words
-from cqels.engine.term_codec import Terms
+from cqels.ingest.element_batch import Words
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena, give
 from cqels.model.terms import Term
 from cqels.physical.pipeline import Table, WholeGraph, put_rows

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from cqels.io import Element, Rejected, StreamSettings, late_reason
+from cqels.ingest import Element, Rejected, StreamSettings, late_reason
 from cqels.model.errors import CqelsError
 
 __all__ = ["Clock", "Heartbeat", "StreamSettings"]

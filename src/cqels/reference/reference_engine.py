@@ -10,7 +10,7 @@ from time import time_ns
 
 from pyoxigraph import NamedNode
 
-from cqels.io import Element, Rejected, Result
+from cqels.ingest import Element, Rejected
 from cqels.lang.syntax import Range
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.terms import Triple
@@ -24,6 +24,7 @@ from cqels.reference.event_time import Clock, Heartbeat, StreamSettings
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content
+from cqels.results import Result
 from cqels.store.dataset import Store
 from cqels.store.dependencies import ANY, AnyGraph, GraphName, graphs_of
 

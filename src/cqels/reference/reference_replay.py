@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from cqels.io import Rejected, Rejects, Result, StreamDeclaration, Tally, merge, read_stream, settings_of
+from cqels.ingest import Rejected, Rejects, StreamDeclaration, Tally, merge, read_stream, settings_of
 from cqels.plan.algebra import Query
 from cqels.reference.reference_engine import Reference
+from cqels.results import Result
 from cqels.store.dataset import Store
 
 

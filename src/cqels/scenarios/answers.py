@@ -7,10 +7,10 @@ from io import StringIO
 from typing import Any
 
 from cqels.engine.file_replay import replay as embedded
-from cqels.io import Result, writer_for
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query
 from cqels.reference.reference_replay import replay as judged
+from cqels.results import Result, writer_for
 from cqels.scenarios.scenario import Data
 
 Answers = dict[str, list[Result]]

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
-from cqels.io import StreamDeclaration, parse_declaration
+from cqels.ingest import StreamDeclaration, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare, read_query

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TextIO
 
-from cqels.io import Rejected
+from cqels.ingest import Rejected
 from cqels.plan.algebra import Query
 from cqels.spark.sink.exactly_once_file import GrowingFile, PassingFile, lost
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, runtime_checkable
 
-from cqels.io import RESULT_FORMATS, InTime, Result, ResultWriter, file_name, format_of_file, writer_for
-from cqels.io.results import EXTENSIONS
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
+from cqels.results import RESULT_FORMATS, InTime, Result, ResultWriter, file_name, format_of_file, writer_for
+from cqels.results.result import EXTENSIONS
 from cqels.spark.sink.exactly_once_file import GrowingFile, PassingFile
 from cqels.spark.sink.exactly_once_file import lost as file_lost
 from cqels.spark.sink.parquet_files import Parts

@@ -13,7 +13,7 @@ from threading import RLock
 import pyoxigraph
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad
 
-from cqels.io.load import read_graph
+from cqels.ingest.dataset_files import read_graph
 from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.model.terms import Triple
 from cqels.plan.algebra import Plan, Query

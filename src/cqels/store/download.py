@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io.faults import check_nesting, quads_of, reason_of, triple_of
+from cqels.ingest.parse_errors import check_nesting, quads_of, reason_of, triple_of
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.redact import redacted_url
 from cqels.store.http import NoAnswer, fetch

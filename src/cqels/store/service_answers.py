@@ -10,7 +10,7 @@ from typing import Any
 
 from pyoxigraph import NamedNode, RdfFormat, parse
 
-from cqels.io.faults import triple_of
+from cqels.ingest.parse_errors import triple_of
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted, redacted_url
 from cqels.model.terms import Term

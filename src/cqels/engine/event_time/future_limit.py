@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch
-from cqels.engine.term_codec import Terms
-from cqels.io import future_reason
+from cqels.ingest import future_reason
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.term_codec import Terms
 from cqels.model.time import LATEST
 
 FUTURE = 86_400 * 10**9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch
+from cqels.ingest.element_batch import Batch
 
 
 class Held:

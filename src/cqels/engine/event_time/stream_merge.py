@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch, Words
+from cqels.ingest.element_batch import Batch, Words
 from cqels.model.time import EARLIEST
 
 Hold: TypeAlias = Callable[[Callable[[], list[Words]]], None]

@@ -15,9 +15,9 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.event_time.element_batch import HEARTBEAT, Batch, Words
 from cqels.engine.event_time.reorder_buffer import Held
-from cqels.io import StreamSettings
+from cqels.ingest import StreamSettings
+from cqels.ingest.element_batch import HEARTBEAT, Batch, Words
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST
 

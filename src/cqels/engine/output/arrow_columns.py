@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.engine.event_time.element_batch import Words
 from cqels.engine.output.result_emission import Sent
 from cqels.engine.running_query import Running
-from cqels.engine.term_codec import Column, Terms
-from cqels.io import Result
+from cqels.ingest.element_batch import Words
+from cqels.ingest.term_codec import Column, Terms
 from cqels.kernels.terms.column_text import join_rows, measure_texts
 from cqels.model.datetimes import Moment
 from cqels.model.errors import CqelsError
@@ -24,6 +23,7 @@ from cqels.model.extras import optional
 from cqels.model.terms import Term
 from cqels.model.values import Number, value_of
 from cqels.plan.algebra import Query
+from cqels.results import Result
 
 if TYPE_CHECKING:
     import pyarrow

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Words
 from cqels.engine.output.result_emission import Answers, Row, by_text
-from cqels.engine.term_codec import Terms
-from cqels.io import Result
+from cqels.ingest.element_batch import Words
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT
 from cqels.lang.syntax import Range
 from cqels.model.dictionary import term_of
 from cqels.plan.algebra import Plan, Stream
+from cqels.results import Result
 
 
 def without_slide(plan: Plan) -> Plan:

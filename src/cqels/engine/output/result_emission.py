@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.event_time.element_batch import Words
-from cqels.engine.term_codec import Column, Terms, columns_of
-from cqels.io import Result
+from cqels.ingest.element_batch import Words
+from cqels.ingest.term_codec import Column, Terms, columns_of
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, WEIGHT
 from cqels.model.terms import Term, text_of
 from cqels.plan.algebra import Query
 from cqels.plan.construct import constructed
+from cqels.results import Result
 
 Row: TypeAlias = tuple[Term | None, ...]
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from pyoxigraph import Literal
 
-from cqels.engine.event_time.element_batch import Words
 from cqels.engine.sharing.threshold_order import listed, loosest
+from cqels.ingest.element_batch import Words
 from cqels.kernels.containers.delta_queue import COLUMNS
 from cqels.kernels.operators.threshold_router import Listed, tell_thresholds
 from cqels.model.terms import Term

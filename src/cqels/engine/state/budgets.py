@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cqels.engine.arguments import refused
-from cqels.engine.event_time.element_batch import Words
+from cqels.ingest.element_batch import Words
 from cqels.kernels import scheduler
 from cqels.kernels.memory.arena import LIMIT, REACHED
 from cqels.model.deadlines import check

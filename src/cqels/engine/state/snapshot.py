@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.engine.event_time.watermark import Clock
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import DICTIONARY_ROOT, MEMO_ROOT, Core
 from cqels.engine.sharing.shared_pipelines import Share
 from cqels.engine.state.budgets import Stop, restored
 from cqels.engine.state.window_contents import History, NotKept, clock_of, rebuild, write_history
-from cqels.io import Result, StreamSettings
+from cqels.ingest import StreamSettings
+from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.kernels.memory.layout_hash import layouts
 from cqels.model.checksummed import is_sealed, seal, unseal
@@ -37,6 +37,7 @@ from cqels.plan.algebra import Query, QueryText
 from cqels.plan.prepare import is_same
 from cqels.plan.sharing.common_joins import Occurrence
 from cqels.plan.sharing.query_templates import constants_of
+from cqels.results import Result
 from cqels.store.service_answers import public_text
 
 VERSION = 11

@@ -15,9 +15,9 @@ from zlib import compress, decompress
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
+from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import NEVER
 from cqels.kernels.operators import star_window, window

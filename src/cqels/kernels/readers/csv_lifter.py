@@ -2,7 +2,7 @@
 
 A record that is surely well-formed, and whose terms are surely valid, is taken; any other is left to Python as *odd*:
 quotes or line ends inside a field, too few or too many fields, backslashes and control characters in literals, values
-that are absent where they must not be.  So nothing is guessed: what `cqels.io.lifting` rejects is never taken.
+that are absent where they must not be.  So nothing is guessed: what `lifting_template.py` rejects is never taken.
 
     word    of a plan
     0       the byte between two fields

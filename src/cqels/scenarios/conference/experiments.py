@@ -18,8 +18,8 @@ import pyoxigraph
 
 from cqels.engine.engine import Engine
 from cqels.engine.query_handle import StandingQuery
-from cqels.io import Element
-from cqels.io.ntriples import parse_timed_line
+from cqels.ingest import Element
+from cqels.ingest.timed_lines import parse_timed_line
 from cqels.plan.algebra import Query
 from cqels.scenarios.conference import SCENARIO
 from cqels.scenarios.conference.people import name

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io import Element
+from cqels.ingest import Element
 from cqels.lang.syntax import Range, Window
 from cqels.model.terms import Term, Triple
 from cqels.plan.algebra import Query, Stream

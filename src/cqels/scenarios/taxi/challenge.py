@@ -18,11 +18,12 @@ from time import perf_counter
 
 from cqels.engine.engine import Engine
 from cqels.engine.file_replay import batches
-from cqels.io import Rejected, Result, StreamSettings
-from cqels.io.files import files_of, open_bytes
-from cqels.io.results import lexical
+from cqels.ingest import Rejected, StreamSettings
+from cqels.ingest.input_files import files_of, open_bytes
 from cqels.model.errors import DataError, Source
 from cqels.plan.algebra import Query
+from cqels.results import Result
+from cqels.results.result import lexical
 from cqels.scenarios.scenario import Data
 from cqels.scenarios.taxi import SCENARIO
 

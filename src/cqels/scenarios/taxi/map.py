@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil, hypot, log, sqrt
 from xml.sax.saxutils import escape, quoteattr
 
-from cqels.io.files import files_of
+from cqels.ingest.input_files import files_of
 from cqels.scenarios.scenario import Data
 from cqels.scenarios.taxi.cells import AREA_SIDE, PLACE_POINTS, ROUTE_SIDE, Area, Cell, Point, Route, point
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pyspark.files import SparkFiles
 
-from cqels.io import Rejected, RejectLog
+from cqels.ingest import Rejected, RejectLog
 from cqels.model.errors import CqelsError, DataError
 from cqels.plan.algebra import Query
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow
 
-from cqels.engine.event_time.element_batch import Batch, Words
+from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
 

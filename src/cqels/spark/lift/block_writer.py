@@ -12,11 +12,11 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow
 
-from cqels.engine.event_time.element_batch import Batch, Words
 from cqels.engine.event_time.future_limit import limit_of, near
-from cqels.engine.intake import Intake
-from cqels.engine.term_codec import Terms
-from cqels.io.element import Rejected
+from cqels.ingest.element import Rejected
+from cqels.ingest.element_batch import Batch, Words
+from cqels.ingest.encode import Intake
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError

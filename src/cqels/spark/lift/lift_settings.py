@@ -9,8 +9,8 @@ from typing import Any
 
 from pyoxigraph import NamedNode
 
-from cqels.io import StreamDeclaration
-from cqels.io.lifting import ObjectTemplate, Template
+from cqels.ingest import StreamDeclaration
+from cqels.ingest.lifting_template import ObjectTemplate, Template
 from cqels.model.dictionary import term_of
 from cqels.model.terms import Term
 from cqels.plan.plan_json import read, write

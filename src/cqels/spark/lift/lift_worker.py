@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow
 from pyoxigraph import Literal, RdfFormat
 
-from cqels.engine.event_time.element_batch import Batch, Words
-from cqels.io.declare import StreamDeclaration
-from cqels.io.documents import RDF_FORMATS, document_element
-from cqels.io.element import Rejected
-from cqels.io.faults import UNREADABLE, reason_of
-from cqels.io.ntriples import blank_scope, parse_statements, read_texts
-from cqels.io.records import Numbered, arrow_records, csv_records, json_records
+from cqels.ingest.declarations import StreamDeclaration
+from cqels.ingest.documents import RDF_FORMATS, document_element
+from cqels.ingest.element import Rejected
+from cqels.ingest.element_batch import Batch, Words
+from cqels.ingest.parse_errors import UNREADABLE, reason_of
+from cqels.ingest.record_readers import Numbered, arrow_records, csv_records, json_records
+from cqels.ingest.timed_lines import blank_scope, parse_statements, read_texts
 from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TRIPLE
 from cqels.kernels.terms.arena_dictionary import tokenize
 from cqels.model.errors import DataError

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from pyoxigraph import NamedNode
 
-from cqels.engine.event_time.element_batch import Batch, Words
-from cqels.engine.term_codec import Terms
+from cqels.ingest.element_batch import Batch, Words
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.readers import triple_filter
 from cqels.lang.expressions import Call, Exists, Expression, Var, calls, walk
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Path, Range, Repeat, Steps

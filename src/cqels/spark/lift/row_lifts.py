@@ -22,8 +22,8 @@ from typing import Literal as OneOf
 import pyarrow
 from pyoxigraph import NamedNode
 
-from cqels.io.declare import ElementKind
-from cqels.io.lifting import Template, read_template
+from cqels.ingest.declarations import ElementKind
+from cqels.ingest.lifting_template import Template, read_template
 from cqels.model.errors import CqelsError
 from cqels.model.time import unit_nanoseconds
 from cqels.spark.lift.predicate_pushdown import Wanted
@@ -106,7 +106,7 @@ def csv(
     time: str | None = None,
     unit: str = "ms",
 ) -> Lift:
-    """Each row is a CSV record with these columns; the template says what becomes of them (`cqels.io.lifting`)."""
+    """Each row is a CSV record with these columns; the template says what becomes of them (`lifting_template.py`)."""
     lift = _record("csv", template, time, unit)
     assert lift.template is not None
     for name in lift.template.columns:
@@ -116,7 +116,7 @@ def csv(
 
 
 def json(template: str | os.PathLike[str] | Template, *, time: str | None = None, unit: str = "ms") -> Lift:
-    """Each row is a JSON object; the template says what becomes of its members (`cqels.io.lifting`)."""
+    """Each row is a JSON object; the template says what becomes of its members (`cqels.ingest.lifting_template`)."""
     return _record("json", template, time, unit)
 
 

@@ -18,14 +18,14 @@ import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
 
 from cqels.engine.engine import Engine
-from cqels.engine.event_time.element_batch import Batch
 from cqels.engine.event_time.stream_merge import Files, Merge
 from cqels.engine.output.arrow_columns import terms_of
 from cqels.engine.query_handle import StandingQuery
 from cqels.engine.state.budgets import Budget, Stop
 from cqels.engine.state.snapshot import Aside
 from cqels.engine.state.window_contents import MOST_WORDS
-from cqels.io import Rejected, StreamSettings
+from cqels.ingest import Rejected, StreamSettings
+from cqels.ingest.element_batch import Batch
 from cqels.model.checksummed import seal, unseal
 from cqels.model.errors import OtherLayouts
 from cqels.plan.algebra import Query

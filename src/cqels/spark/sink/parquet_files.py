@@ -13,11 +13,11 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from cqels.engine.output.arrow_columns import typed
-from cqels.io.results import lexical
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 from cqels.model.terms import Term
 from cqels.plan.algebra import Query
+from cqels.results.result import lexical
 from cqels.spark.sink.exactly_once_file import not_written, sync_folder, write_durably
 from cqels.spark.sink.result_batch import Sent, by_distinct
 

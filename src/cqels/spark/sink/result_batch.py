@@ -14,10 +14,10 @@ import pyarrow.compute
 import pyarrow.ipc
 
 from cqels.engine.output.arrow_columns import typed
-from cqels.io import Result
 from cqels.model.dictionary import term_of
 from cqels.model.terms import Term, Triple
 from cqels.plan.algebra import Query
+from cqels.results import Result
 
 _TERM = r'<[^>]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@\S+|\^\^<[^>]*>)?'
 TRIPLE = re.compile(rf"({_TERM}) ({_TERM}) ({_TERM}) \.", re.DOTALL)

@@ -1,4 +1,4 @@
-"""The results of a micro-batch as bytes, the same that the writers of `cqels.io` make, from whole columns of texts."""
+"""The results of a micro-batch as bytes, the same that `cqels.results` writes, from whole columns of texts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow
 import pyarrow.compute
 
-from cqels.io import RESULT_FORMATS, writer_for
-from cqels.io.results import TextWriter, json_term, lexical
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError
 from cqels.model.terms import XSD_DATE_TIME
 from cqels.model.time import format_date_time, format_time
 from cqels.plan.algebra import Query
+from cqels.results import RESULT_FORMATS, writer_for
+from cqels.results.result import TextWriter, json_term, lexical
 from cqels.spark.sink.result_batch import TRIPLE, Sent, by_distinct
 
 _TEXT = pyarrow.large_string()

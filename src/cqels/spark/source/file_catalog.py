@@ -18,12 +18,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, Literal, TypeAlias, get_args
 
-from cqels.engine.reading import has_timed_lines, has_timed_records
-from cqels.io import StreamDeclaration
-from cqels.io.faults import UnreadableFile
-from cqels.io.files import files_of, is_compressed, reading
-from cqels.io.lifting import delimiter_of, read_template
-from cqels.io.read import Begun, check_file, check_files, format_of, in_time
+from cqels.ingest import StreamDeclaration
+from cqels.ingest.file_batches import has_timed_lines, has_timed_records
+from cqels.ingest.input_files import files_of, is_compressed, reading
+from cqels.ingest.lifting_template import delimiter_of, read_template
+from cqels.ingest.parse_errors import UnreadableFile
+from cqels.ingest.stream_files import Begun, check_file, check_files, format_of, in_time
 from cqels.model.errors import CqelsError, Damaged, DataError, Source
 from cqels.model.time import EARLIEST
 

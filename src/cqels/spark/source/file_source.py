@@ -26,15 +26,15 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
-from cqels.engine.event_time.element_batch import Batch
 from cqels.engine.event_time.future_limit import FUTURE
-from cqels.engine.reading import file_batches, has_timed_records, line_batches, object_batches, record_batches
-from cqels.io import Rejected, StreamDeclaration
-from cqels.io.faults import UnreadableFile
-from cqels.io.files import reading
-from cqels.io.gather import Reject
-from cqels.io.lifting import Template, read_template
-from cqels.io.read import format_of
+from cqels.ingest import Rejected, StreamDeclaration
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.element_grouping import Reject
+from cqels.ingest.file_batches import file_batches, has_timed_records, line_batches, object_batches, record_batches
+from cqels.ingest.input_files import reading
+from cqels.ingest.lifting_template import Template, read_template
+from cqels.ingest.parse_errors import UnreadableFile
+from cqels.ingest.stream_files import format_of
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.time import EARLIEST
 from cqels.spark.lift.block_writer import Packer, Row, new_terms, table

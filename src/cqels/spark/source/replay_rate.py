@@ -14,11 +14,11 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import IO
 
-from cqels.io.faults import UNREADABLE
-from cqels.io.files import reading
-from cqels.io.lifting import Template, delimiter_of
-from cqels.io.ntriples import parse_timed_line
-from cqels.io.records import csv_header, csv_records
+from cqels.ingest.input_files import reading
+from cqels.ingest.lifting_template import Template, delimiter_of
+from cqels.ingest.parse_errors import UNREADABLE
+from cqels.ingest.record_readers import csv_header, csv_records
+from cqels.ingest.timed_lines import parse_timed_line
 from cqels.spark.source.file_catalog import Catalog, Place, Stretch
 
 _NEAR = 1 << 16

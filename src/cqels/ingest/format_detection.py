@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from cqels.io.files import MARK, open_bytes, reading
-from cqels.io.ntriples import lines_hold
+from cqels.ingest.input_files import MARK, open_bytes, reading
+from cqels.ingest.timed_lines import lines_hold
 
 SIZE = 1 << 16
 """Bytes that are looked at."""

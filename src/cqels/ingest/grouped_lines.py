@@ -1,7 +1,7 @@
 """Elements of several lines of a file (of one graph, one time, or one time and subject), many of them at once.
 
 As long as all is plain, a chunk of lines is taken apart by arrays; from the first element on that is not (a malformed
-line, a time that is in no graph), `cqels.io.ntriples` reads the rest line by line.  Both give the same elements.
+line, a time that is in no graph), `cqels.ingest.timed_lines` reads the rest line by line.  Both give the same elements.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.event_time.element_batch import Batch, Words
-from cqels.engine.intake import Intake
-from cqels.io import Rejected, StreamDeclaration
-from cqels.io.gather import GENERATED_AT_TIME
-from cqels.io.ntriples import LineKind, blank_scope, read_texts
+from cqels.ingest import Rejected, StreamDeclaration
+from cqels.ingest.element_batch import Batch, Words
+from cqels.ingest.element_grouping import GENERATED_AT_TIME
+from cqels.ingest.encode import Intake
+from cqels.ingest.timed_lines import LineKind, blank_scope, read_texts
 from cqels.kernels.readers.line_tokenizer import EMPTY, QUAD, TIMED
 from cqels.kernels.terms.arena_dictionary import Block, tokenize
 from cqels.model.time import unit_nanoseconds

@@ -14,8 +14,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from cqels.io.faults import UNREADABLE, UnreadableFile, is_not_utf8, reason_of
-from cqels.io.files import MARK, is_compressed, open_bytes, reading
+from cqels.ingest.input_files import MARK, is_compressed, open_bytes, reading
+from cqels.ingest.parse_errors import UNREADABLE, UnreadableFile, is_not_utf8, reason_of
 from cqels.model.errors import DataError, Source
 
 _NO_VALUE = ()

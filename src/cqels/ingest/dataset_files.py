@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io.content import beginning, kind_of
-from cqels.io.faults import UNREADABLE, reason_of, triple_of
-from cqels.io.files import extension_of, lines_of, open_bytes, parse_file, reading
+from cqels.ingest.format_detection import beginning, kind_of
+from cqels.ingest.input_files import extension_of, lines_of, open_bytes, parse_file, reading
+from cqels.ingest.parse_errors import UNREADABLE, reason_of, triple_of
 from cqels.model.errors import DataError, Source, Span
 
 GRAPH_FORMATS = {

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.io.element import Element, Rejected
+from cqels.ingest.element import Element, Rejected
 from cqels.model.terms import Triple
 from cqels.model.time import no_time_reason, time_of
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from pyoxigraph import Literal, NamedNode
 
-from cqels.engine.term_codec import Terms
-from cqels.io.lifting import PLACE, ObjectTemplate, Template
+from cqels.ingest.lifting_template import PLACE, ObjectTemplate, Template
+from cqels.ingest.term_codec import Terms
 from cqels.kernels.readers import csv_lifter as kernels
 from cqels.model.ids import CODE_BOOLEAN, CODE_DATE_TIME, CODE_DECIMAL, CODE_DOUBLE, CODE_FLOAT, CODE_INTEGER
 from cqels.model.terms import (

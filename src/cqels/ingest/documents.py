@@ -9,12 +9,12 @@ from typing import Any
 
 from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 
-from cqels.io.declare import StreamDeclaration
-from cqels.io.element import Element, Rejected
-from cqels.io.faults import UNREADABLE, parsed, reason_of, triple_of
-from cqels.io.files import MARK, lines_of, open_bytes, parse_file, reading
-from cqels.io.gather import Gap, Piece, Reject, gather_graphs, stated_time
-from cqels.io.ntriples import blank_scope
+from cqels.ingest.declarations import StreamDeclaration
+from cqels.ingest.element import Element, Rejected
+from cqels.ingest.element_grouping import Gap, Piece, Reject, gather_graphs, stated_time
+from cqels.ingest.input_files import MARK, lines_of, open_bytes, parse_file, reading
+from cqels.ingest.parse_errors import UNREADABLE, parsed, reason_of, triple_of
+from cqels.ingest.timed_lines import blank_scope
 from cqels.model.terms import Triple
 
 RDF_FORMATS = {"turtle": RdfFormat.TURTLE, "trig": RdfFormat.TRIG, "jsonld": RdfFormat.JSON_LD}

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 from pyoxigraph import Quad, RdfFormat
 
-from cqels.io.faults import DEEPEST, NESTED, UnreadableFile, check_nesting, quads_of
+from cqels.ingest.parse_errors import DEEPEST, NESTED, UnreadableFile, check_nesting, quads_of
 from cqels.model.errors import DataError, Source
 
 _COMPRESSIONS = (".gz", ".zst")

@@ -8,17 +8,17 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from cqels.engine.event_time.element_batch import Batch
-from cqels.engine.intake import Intake
-from cqels.engine.lifted import lifted_batches
-from cqels.engine.runs import ELEMENTS, run_batches
-from cqels.io import Rejected, StreamDeclaration
-from cqels.io.faults import UnreadableFile
-from cqels.io.files import MARK, is_compressed, open_bytes, reading
-from cqels.io.lifting import Template, delimiter_of, lift_records
-from cqels.io.ntriples import blank_scope, line_kind
-from cqels.io.read import check_file, format_of, read_file
-from cqels.io.records import csv_header, json_records
+from cqels.ingest import Rejected, StreamDeclaration
+from cqels.ingest.csv_batches import lifted_batches
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.encode import Intake
+from cqels.ingest.grouped_lines import ELEMENTS, run_batches
+from cqels.ingest.input_files import MARK, is_compressed, open_bytes, reading
+from cqels.ingest.lifting_template import Template, delimiter_of, lift_records
+from cqels.ingest.parse_errors import UnreadableFile
+from cqels.ingest.record_readers import csv_header, json_records
+from cqels.ingest.stream_files import check_file, format_of, read_file
+from cqels.ingest.timed_lines import blank_scope, line_kind
 
 CHUNK = 1 << 21
 """Bytes that are read at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from cqels.io.element import Rejected
+from cqels.ingest.element import Rejected
 
 SHOWN = 5
 """How many elements of a stream are shown one by one; all of them are counted."""

@@ -1,4 +1,4 @@
-"""CSV files lifted by a template, many lines at a time; what is not plain is read by `cqels.io.lifting`.
+"""CSV files lifted by a template, many lines at a time; what is not plain is read by `cqels.ingest.lifting_template`.
 
 Both ways give the same elements, and only the second one rejects anything.  It reads single records that are not plain,
 long stretches of a file in which few are, and all of it if an element is not a record or the kernel does not take the
@@ -16,15 +16,15 @@ from typing import IO, cast
 
 import numpy as np
 
-from cqels.engine.event_time.element_batch import Batch
-from cqels.engine.intake import Intake
-from cqels.engine.layout import Layout, layout_of
-from cqels.engine.runs import ELEMENTS
-from cqels.io import Element, Rejected, StreamDeclaration
-from cqels.io.faults import UNREADABLE
-from cqels.io.files import MARK
-from cqels.io.lifting import Template, delimiter_of, lift_records
-from cqels.io.records import check_columns, csv_names, csv_records
+from cqels.ingest import Element, Rejected, StreamDeclaration
+from cqels.ingest.csv_layout import Layout, layout_of
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.encode import Intake
+from cqels.ingest.grouped_lines import ELEMENTS
+from cqels.ingest.input_files import MARK
+from cqels.ingest.lifting_template import Template, delimiter_of, lift_records
+from cqels.ingest.parse_errors import UNREADABLE
+from cqels.ingest.record_readers import check_columns, csv_names, csv_records
 from cqels.kernels.memory.byte_strings import MANY
 from cqels.kernels.readers.csv_lifter import DONE, FULL, NO_ROOM, UNTIMED, read_records
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from cqels.io.content import beginning, kind_of
-from cqels.io.declare import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
-from cqels.io.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs, read_subjects
-from cqels.io.element import Element, Rejected, future_reason
-from cqels.io.faults import UnreadableFile
-from cqels.io.files import extension_of, files_of
-from cqels.io.gather import Reject
-from cqels.io.ntriples import check_lines, read_lines
+from cqels.ingest.declarations import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
+from cqels.ingest.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs, read_subjects
+from cqels.ingest.element import Element, Rejected, future_reason
+from cqels.ingest.element_grouping import Reject
+from cqels.ingest.format_detection import beginning, kind_of
+from cqels.ingest.input_files import extension_of, files_of
+from cqels.ingest.parse_errors import UnreadableFile
+from cqels.ingest.timed_lines import check_lines, read_lines
 from cqels.model.errors import Source
 from cqels.model.time import EARLIEST
 
 if TYPE_CHECKING:
-    from cqels.io.lifting import Template
+    from cqels.ingest.lifting_template import Template
 
 
 def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], None]) -> Iterator[Element]:
@@ -77,7 +77,7 @@ def check_files(declaration: StreamDeclaration, files: Iterable[Path]) -> Templa
 def _template(declaration: StreamDeclaration) -> Template | None:
     if declaration.template is None:
         return None
-    from cqels.io.lifting import read_template
+    from cqels.ingest.lifting_template import read_template
 
     return read_template(declaration.template)
 
@@ -101,7 +101,7 @@ def _look_into(declaration: StreamDeclaration, path: Path, template: Template | 
         case "ntriples":
             check_lines(declaration, path)
         case "csv" | "parquet" as format:
-            from cqels.io.lifting import check_records
+            from cqels.ingest.lifting_template import check_records
 
             assert template is not None
             check_records(path, format, template)
@@ -148,7 +148,7 @@ def _elements(
             read = readers[declaration.element or ELEMENTS[format][0]]
             return read(declaration, path, RDF_FORMATS[format], reject)
         case "csv" | "json" | "parquet":
-            from cqels.io.lifting import read_records
+            from cqels.ingest.lifting_template import read_records
 
             assert template is not None
             return read_records(declaration, path, format, template, reject)

@@ -35,12 +35,12 @@ from urllib.parse import quote
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.io.declare import Format, StreamDeclaration
-from cqels.io.element import Element, Rejected
-from cqels.io.faults import UNREADABLE, reason_of
-from cqels.io.files import lines_of
-from cqels.io.gather import Gap, Piece, Reject, gather
-from cqels.io.records import (
+from cqels.ingest.declarations import Format, StreamDeclaration
+from cqels.ingest.element import Element, Rejected
+from cqels.ingest.element_grouping import Gap, Piece, Reject, gather
+from cqels.ingest.input_files import lines_of
+from cqels.ingest.parse_errors import UNREADABLE, reason_of
+from cqels.ingest.record_readers import (
     Instant,
     Numbered,
     Record,

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from pyoxigraph import RdfFormat
 
-from cqels.engine.event_time.element_batch import Batch, Words
-from cqels.engine.term_codec import Terms
-from cqels.io.faults import UNREADABLE, parsed, triple_of
-from cqels.io.files import MARK
-from cqels.io.ntriples import parse_timed_line
-from cqels.io.objects import triples_of
+from cqels.ingest.element_batch import Batch, Words
+from cqels.ingest.input_files import MARK
+from cqels.ingest.parse_errors import UNREADABLE, parsed, triple_of
+from cqels.ingest.rdf_objects import triples_of
+from cqels.ingest.term_codec import Terms
+from cqels.ingest.timed_lines import parse_timed_line
 from cqels.kernels.readers.line_tokenizer import EMPTY, TIMED, TRIPLE
 from cqels.kernels.terms.arena_dictionary import Block, tokenize
 from cqels.model.errors import CqelsError, DataError
@@ -23,7 +23,7 @@ from cqels.model.time import parse_time, unit_nanoseconds
 
 Text: TypeAlias = str | bytes
 Data: TypeAlias = Any
-"""Text, or what `cqels.io.objects` takes: triples, graphs and datasets of pyoxigraph and rdflib."""
+"""Text, or what `cqels.ingest.rdf_objects` takes: triples, graphs and datasets of pyoxigraph and rdflib."""
 Time: TypeAlias = datetime | int | str | np.datetime64 | np.integer[Any]
 StreamBlock: TypeAlias = Text | tuple[Iterable[Data], Iterable[Time]]
 """Elements of a stream: lines of timed N-Triples, or a list of data with a list of times."""

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
 
-from cqels.io.declare import StreamDeclaration
-from cqels.io.element import Element, Rejected
-from cqels.io.faults import UNREADABLE, UnreadableFile, parsed, reason_of, triple_of
-from cqels.io.files import lines_of
-from cqels.io.gather import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
+from cqels.ingest.declarations import StreamDeclaration
+from cqels.ingest.element import Element, Rejected
+from cqels.ingest.element_grouping import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
+from cqels.ingest.input_files import lines_of
+from cqels.ingest.parse_errors import UNREADABLE, UnreadableFile, parsed, reason_of, triple_of
 from cqels.model.errors import Source
 from cqels.model.terms import XSD_BOOLEAN, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Term, Triple
 from cqels.model.time import no_time_reason, time_of

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from pyoxigraph import Literal
 
-from cqels.engine.event_time.element_batch import Words
-from cqels.io.objects import TERMS, not_taken
+from cqels.ingest.element_batch import Words
+from cqels.ingest.rdf_objects import TERMS, not_taken
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.column_text import NUMBER_BYTES, number_words, place_texts
 from cqels.model.dictionary import decode, encode, term_of

@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from cqels.io.results import Result
+from cqels.results.result import Result
 
 
 class InTime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cqels.io.element import Rejected
+from cqels.ingest.element import Rejected
 from cqels.model.errors import DataError
 
 
