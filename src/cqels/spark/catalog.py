@@ -321,7 +321,7 @@ class Catalog:
         self._cut_off(cut, len(text.encode()))
 
     def _cut_off(self, cut: str, size: int) -> None:
-        """Remove a line in whose middle a writer was ended: nothing refers to it. A whole one lost its end otherwise."""
+        """Remove a line in whose middle a writer was ended: nothing refers to it. A whole one is damaged."""
         entry, _, known = cut[:-1].rpartition("\t")
         if known == _checksum(self._sum, entry):
             raise self._damage("its last line does not end as it was written")
