@@ -85,9 +85,9 @@ class Worker:
         self.pipe = ours
         self.trying, self.deadline = None, time.monotonic() + START_LIMIT
 
-    @property
-    def current(self) -> Path:
-        return self.scratch / "case"
+    def case(self, seed: int) -> Path:
+        """Where the case of a try is: the next try may begin before anyone looks at this one."""
+        return self.scratch / f"case-{seed}"
 
     @property
     def errors(self) -> Path:
@@ -111,7 +111,7 @@ def _work(worker: Worker, pipe: Connection) -> None:
 def _tried(worker: Worker, seed: int) -> str:
     try:
         case = worker.kind.case(seed)
-        worker.current.write_bytes(case)
+        worker.case(seed).write_bytes(case)
         worker.kind.check(case)
     except BaseException:
         return traceback.format_exc()
@@ -199,10 +199,12 @@ class Fuzzing:
         count.tries += 1
         worker.seed = self._seeds[kind.name] = seed + 1
         worker.most = None if worker.most is None else worker.most - 1
+        case = worker.case(seed)
         if reason:
             count.failures += 1
-            path = self._written(kind, seed, reason, worker.current)
+            path = self._written(kind, seed, reason, case)
             self.failures.append(Failure(kind.name, seed, reason, path))
+        case.unlink(missing_ok=True)
 
     def _written(self, kind: Kind, seed: int, reason: str, case: Path) -> Path:
         """Two files: the case, and beside it what happened and how to repeat it."""

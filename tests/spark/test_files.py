@@ -590,9 +590,12 @@ def test_a_damaged_list_of_files_is_refused(here: Here, tmp_path: Path) -> None:
     listed = tmp_path / "here" / "files.jsonl"
     content = listed.read_bytes()
     draw = random.Random(1)
-    for _ in range(200):
+    ends = [place for place, byte in enumerate(content) if byte == ord("\n")]
+    flips = [(place, bit) for place in ends for bit in range(8)]
+    flips += [(draw.randrange(len(content)), draw.randrange(8)) for _ in range(200)]
+    for place, bit in flips:
         damaged = bytearray(content)
-        damaged[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        damaged[place] ^= 1 << bit
         listed.write_bytes(damaged)
         with pytest.raises(CqelsError, match="is damaged"):
             here(declaration)

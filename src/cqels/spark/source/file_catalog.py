@@ -299,10 +299,7 @@ class Catalog:
             text = self._path.read_bytes().decode()
         except UnicodeDecodeError:
             raise self._damage("it is not text") from None
-        complete = text[: text.rfind("\n") + 1]
-        lines = complete.splitlines()
-        if len(text) > len(complete):  # a writer was ended in the middle of a line, which nothing refers to
-            os.truncate(self._path, len(complete.encode()))
+        *lines, cut = text.split("\n")
         if not lines:
             raise self._damage("it is empty")
         if lines[0].startswith('{"version": 1,'):
@@ -321,6 +318,15 @@ class Catalog:
                 continue
             content = json.loads(entry)
             self._add(content.pop("stream"), Listed(**content))
+        self._cut_off(cut, len(text.encode()))
+
+    def _cut_off(self, cut: str, size: int) -> None:
+        """Remove a line in whose middle a writer was ended: nothing refers to it. A whole one is damaged."""
+        entry, _, known = cut[:-1].rpartition("\t")
+        if known == _checksum(self._sum, entry):
+            raise self._damage("its last line does not end as it was written")
+        if cut:
+            os.truncate(self._path, size - len(cut.encode()))
 
     def _renew(self, lines: list[str]) -> None:
         """Take over a list of version 1, which had whole files and no checksums, and write it as one is now."""
