@@ -44,11 +44,13 @@ class Case:
         self.arena = Arena()
         self.core = Core(Store(), self.arena)
         for number in range(3):
-            self.core.add_stream(f"{EX}s{number}")
+            self.core.registry.add_stream(f"{EX}s{number}")
         query = prepare(f"PREFIX : <{EX}> SELECT * WHERE {{ {' '.join(windows)} }}", emit="changes")
-        self.place = self.core.register(query, "windows").pipeline.place
+        self.place = self.core.registry.register(query, "windows").pipeline.place
         self.arena.words[self.place + scheduler.OPERATORS] = operators
-        self.predicate, *keys = (encode(NamedNode(f"{EX}{name}"), self.core.dictionary) for name in ("p", *range(rows)))
+        self.predicate, *keys = (
+            encode(NamedNode(f"{EX}{name}"), self.core.state.dictionary) for name in ("p", *range(rows))
+        )
         self.keys = np.array(keys, dtype=np.int64)
         self.random = np.random.default_rng(7)
         self.elements, self.triples = self.arena.take(scheduler.ELEMENT_WORDS * BLOCK), self.arena.take(3 * BLOCK)
@@ -70,7 +72,7 @@ class Case:
         triples[:, 1] = self.predicate
         self.arena.words[self.place + scheduler.NEXT] = 0
         start = process_time()
-        status = scheduler.run(self.arena.base, self.place, self.block, self.core._steps.address, 1 << 62)
+        status = scheduler.run(self.arena.base, self.place, self.block, self.core.executor.steps.address, 1 << 62)
         spent = process_time() - start
         assert status == DONE
         self.come += BLOCK

@@ -134,7 +134,7 @@ class Turning(Incremental):
 
     def _rings(self) -> Iterator[tuple[int, int]]:
         words = self.engine.arena.words
-        pipelines = (each.pipeline for each in self.engine._core.pipelines)
+        pipelines = (each.pipeline for each in self.engine._core.registry.pipelines)
         for heap, trace in ((each.heap, trace) for each in pipelines for trace in each.joins):
             for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
                 if words[words[source + join.BUFFER] + row_storage.KIND] == row_storage.RING:

@@ -51,7 +51,7 @@ class Travelling(Incremental):
         batch = Intake(self._there).triples(number, element.time, element.triples)
         kept = wanted(self._asked, element.stream).matcher(self._there).kept(batch)
         block = pack(kept, self._there.dictionary)
-        self.engine.push_batch(unpack(block, self.engine._core.dictionary))
+        self.engine.push_batch(unpack(block, self.engine._core.state.dictionary))
 
 
 WITH_RESULTS = [path for path in FILES if path.parent.name not in ("errors", "warnings")]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cqels
-from cqels.engine import runtime
+from cqels.engine import executor
 from cqels.ingest import Rejected
 from cqels.results import Result
 
@@ -272,9 +272,11 @@ def test_a_signal_handler_cannot_use_the_engine_that_it_interrupts(monkeypatch: 
     try:
         with cqels.Engine() as engine:
             query = engine.register(ALL)
-            settle = engine._core.settle
-            monkeypatch.setattr(engine._core, "settle", lambda: (settle(), os.kill(os.getpid(), signal.SIGUSR1)))
-            monkeypatch.setattr(runtime, "_PAUSE", -1)
+            settle = engine._core.registry.settle
+            monkeypatch.setattr(
+                engine._core.registry, "settle", lambda: (settle(), os.kill(os.getpid(), signal.SIGUSR1))
+            )
+            monkeypatch.setattr(executor, "_PAUSE", -1)
             query.running.patience = 1  # so that the handler is called in the middle
             engine.push(OBS, [text("a", 1), text("a", 2)], time=["5s", "6s"])
             assert len(refused) == 2

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cqels import Engine, QueryStopped, StandingQuery
+from cqels.engine.engine_state import EngineState
 from cqels.engine.running_query import Running
-from cqels.engine.runtime import Core
 from cqels.engine.state import budgets
 from cqels.kernels.memory.arena import LIMIT
 from cqels.model.errors import CqelsError
@@ -371,14 +371,14 @@ def test_a_budget_that_is_large_enough_is_not_seen(scenario: Scenario) -> None:
     assert run(scenario, engine=Guarded, memory=1 << 25, every=True) == run(scenario)
 
 
-def generous() -> Callable[[Core, Running], int | None]:
+def generous() -> Callable[[EngineState, Running], int | None]:
     """A query has its whole budget for what comes after its registration: else most of small ones end there."""
     begun: dict[Running, int] = {}
     plain = budgets._most
 
-    def most(core: Core, running: Running) -> int | None:
-        before = begun.setdefault(running, core.arena.held_in(running.pipeline.heap))
-        found = plain(core, running)
+    def most(state: EngineState, running: Running) -> int | None:
+        before = begun.setdefault(running, state.arena.held_in(running.pipeline.heap))
+        found = plain(state, running)
         return None if found is None else found + before
 
     return most

@@ -530,7 +530,7 @@ def test_terms_of_elements_that_were_worked_off_are_forgotten() -> None:
 
 
 def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.engine.runtime._LEAST_RELEASE", 100)
+    monkeypatch.setattr("cqels.engine.term_gc._FEWEST_TERMS", 100)
     with cqels.Engine() as engine:
         engine.stream(OBS, lateness="60s")
         query = engine.register(HOT)
@@ -547,7 +547,7 @@ def test_terms_of_elements_that_wait_are_not_forgotten(monkeypatch: pytest.Monke
 def test_terms_of_elements_that_are_still_to_be_merged_are_not_forgotten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("cqels.engine.runtime._LEAST_RELEASE", 100)
+    monkeypatch.setattr("cqels.engine.term_gc._FEWEST_TERMS", 100)
     monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 1 << 14)
     steps = {"obs": 1, "slow": 7}
     for stream, step in steps.items():

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad
 
 from cqels import Engine, QueryStopped
-from cqels.engine import runtime
+from cqels.engine import executor, runtime
 from cqels.engine.state import budgets
 from cqels.ingest import Element
 from cqels.model import interrupts
@@ -62,7 +62,7 @@ class Interrupted(Incremental):
 @pytest.mark.parametrize("examples", SIZES)
 def test_interrupted_work_is_completed(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is interrupted, the engine sends what the reference sends."""
-    monkeypatch.setattr(runtime, "_PAUSE", -1)  # a pause after every tick
+    monkeypatch.setattr(executor, "_PAUSE", -1)  # a pause after every tick
 
     @settings(max_examples=examples)
     @given(scenarios(COMPANY, beside=2), st.integers(0, 2**32))
@@ -74,7 +74,8 @@ def test_interrupted_work_is_completed(examples: int, monkeypatch: pytest.Monkey
                 raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(runtime, "between_steps", between_steps)
+            for module in (executor, runtime):
+                patch.setattr(module, "between_steps", between_steps)
             sent = run(scenario, engine=Interrupted)
         assert sent == run(scenario)
 
@@ -217,7 +218,7 @@ def test_a_signal_in_a_long_step_stops_the_query(
     """What is in the middle of a step cannot be gone on with: the query is stopped, and says so; others are whole."""
     with Engine(stopped=lambda query: None) as engine:
         before, query, after = engine.register(COUNTED), engine.register(text), engine.register(ALL)
-        monkeypatch.setattr(engine._core, "watch", lambda: signal.raise_signal(signal.SIGALRM))
+        monkeypatch.setattr(engine._core.executor, "watch", lambda: signal.raise_signal(signal.SIGALRM))
         with pytest.raises(KeyboardInterrupt):
             engine.push(STREAM, MANY_AT_ONCE, time=1)
         monkeypatch.undo()

@@ -38,8 +38,8 @@ def engine() -> Engine:
 
 def pipelines(engine: Engine) -> int:
     """How many there are when something happens: then nobody else can have a part in them."""
-    engine._core.settle()
-    return len(engine._core.pipelines)
+    engine._core.registry.settle()
+    return len(engine._core.registry.pipelines)
 
 
 def seen(query: object) -> list[tuple[int, str]]:
@@ -108,10 +108,10 @@ def test_constants_that_are_all_the_same_do_not_vary(engine: Engine) -> None:
     text = "SELECT ?p WHERE { STREAM :s [RANGE 3s] { ?p :at :%s . ?p :with :%s . ?p a :Person } }"
     for one, other in (("x", "y"), ("x", "z")):
         engine.register(PREFIX + text % (one, other))
-    (share,) = engine._core.shares
+    (share,) = engine._core.registry.shares
     assert share.general.numbers == (1,)
     engine.register(PREFIX + text % ("y", "z"))
-    (share,) = engine._core.shares
+    (share,) = engine._core.registry.shares
     assert share.general.numbers == (0, 1)
     assert len(list(share.members)) == 3
 
@@ -141,7 +141,7 @@ def told(share: bool, text: str, emit: str) -> tuple[int, list[list[tuple[object
         engine.heartbeat("36s")
         engine.heartbeat("60s")
         sent = [[(each.tick, each.nanoseconds, each.sign, each.values) for each in query.take()] for query in queries]
-        return len(engine._core.pipelines), sent
+        return len(engine._core.registry.pipelines), sent
 
 
 @pytest.mark.parametrize("emit", ["istream", "dstream", "changes"])
@@ -207,14 +207,14 @@ def test_the_widest_goes_and_what_is_saved_is_as_wide(engine: Engine) -> None:
     for name in widths:
         engine.register(PREFIX + widths[name], name=name, emit="changes")
     go(engine, "a", "x", 1)
-    before = engine._core.pipelines[0].pipeline.query
+    before = engine._core.registry.pipelines[0].pipeline.query
     engine.drop("9")
     go(engine, "b", "y", 2)
     other = Engine(store=engine.store)
     for name in ("4", "2"):
         other.register(PREFIX + widths[name], name=name, emit="changes")
     other.restore(engine.snapshot())
-    (running,) = other._core.pipelines
+    (running,) = other._core.registry.pipelines
     assert running.pipeline.query == before
     for each in (engine, other):
         go(each, "a", "z", 4)
@@ -637,13 +637,13 @@ def test_a_pipeline_gets_what_it_reads(engine: Engine, monkeypatch: pytest.Monke
     for stream in ("s", "other"):
         engine.register(PREFIX + f"SELECT * {{ STREAM :{stream} [RANGE 9s] {{ ?x :at ?y }} }}", name=stream)
     given: list[list[int]] = []
-    write = engine._core._block
+    write = engine._core.executor.write_block
 
     def noted(batch: Batch, numbers: Words) -> int:
         given.append(batch.counts.tolist())
         return write(batch, numbers)
 
-    monkeypatch.setattr(engine._core, "_block", noted)
+    monkeypatch.setattr(engine._core.executor, "write_block", noted)
     triple = ex("a"), ex("at"), ex("x")
     engine.push_elements([Element(STREAM, time, (triple,)) for time in range(5)])
     engine.push_elements([Element(f"http://ex.org/{each}", 5, (triple,)) for each in ("s", "other", "s")])

@@ -35,7 +35,7 @@ from cqels.engine.event_time.stream_merge import Merge
 from cqels.engine.event_time.watermark import Arrived, Clock
 from cqels.engine.query_handle import StandingQuery, check_callback
 from cqels.engine.running_query import Running
-from cqels.engine.runtime import Core, sources_of
+from cqels.engine.runtime import Core
 from cqels.engine.state.budgets import Budget, Stop, obeying
 from cqels.engine.state.snapshot import Aside, State
 from cqels.ingest import Element, Rejected, RejectLog, StreamSettings, late_reason
@@ -47,7 +47,7 @@ from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.interrupts import Working, uninstall
 from cqels.model.time import EARLIEST, LATEST
-from cqels.plan.algebra import Query, Service, walk_plan
+from cqels.plan.algebra import Query, Service, sources_of, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
@@ -117,7 +117,7 @@ class Engine:
         self._now = now
         self._state = State(self._core, self._clock, self._settings)
         self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
-        self.intake = Intake(self._core.terms)
+        self.intake = Intake(self._core.state.terms)
         self._reject = reject
         self._unseen = RejectLog()
         self._stopped = stopped or _warn
@@ -135,17 +135,17 @@ class Engine:
     @property
     def dictionary(self) -> ArenaDictionary:
         """The words of terms, in which elements are given to `push_batch`."""
-        return self._core.dictionary
+        return self._core.state.dictionary
 
     @property
     def time(self) -> int | None:
         """The time that the queries have come to."""
-        return self._core.last
+        return self._core.state.last
 
     @property
     def number(self) -> int:
         """Of the next element that comes: elements have them in their order, in steps."""
-        return self._core.number
+        return self._core.state.number
 
     @property
     @synchronized
@@ -156,7 +156,7 @@ class Engine:
     @property
     def arena(self) -> Arena:
         """The memory that all state is in."""
-        return self._core.arena
+        return self._core.state.arena
 
     # ------------------------------------------------------------ streams and data
 
@@ -164,7 +164,7 @@ class Engine:
     @synchronized
     def streams(self) -> tuple[str, ...]:
         """The streams that there are, those that queries make among them."""
-        return tuple(self._core.streams)
+        return tuple(self._core.state.streams)
 
     @while_open
     def stream(
@@ -188,7 +188,7 @@ class Engine:
         iri = checked_iri("stream", iri)
         settings = StreamSettings(iri, duration(lateness), duration(idle), clock == "arrival")
         limit = None if future is None else duration(future)
-        if iri in self._core.streams:
+        if iri in self._core.state.streams:
             if self._settings.get(iri) == settings and self._futures.get(iri, FUTURE) == limit:
                 return
             raise CqelsError(f"there is a stream <{iri}> already", hint="declare a stream before queries that read it")
@@ -198,7 +198,7 @@ class Engine:
     @while_open
     def declare(self, settings: StreamSettings) -> None:
         self._settings[settings.iri] = settings
-        self._core.add_stream(settings.iri)
+        self._core.registry.add_stream(settings.iri)
         self._clock.add(settings)
 
     @while_open
@@ -333,9 +333,9 @@ class Engine:
     def _registered(self, planned: Query, name: str, budget: Budget | None, *, declare: bool) -> Running:
         for source in sources_of(planned) if declare else ():
             named = source.stream
-            if isinstance(named, NamedNode) and named.value not in self._core.streams and named.value != name:
+            if isinstance(named, NamedNode) and named.value not in self._core.state.streams and named.value != name:
                 self.declare(StreamSettings(named.value))
-        running = self._core.register(planned, name, budget)
+        running = self._core.registry.register(planned, name, budget)
         if running.output is not None and running.output == len(self._clock):
             self._clock.add(StreamSettings(name))
         return running
@@ -359,7 +359,7 @@ class Engine:
     @while_open
     def told(self, running: Running) -> str:
         """What joins a query has in common with which others, in a line."""
-        return self._core.feeding.told(running)
+        return self._core.registry.feeding.told(running)
 
     @while_open_at_once
     def drop(self, query: str | StandingQuery) -> None:
@@ -371,17 +371,18 @@ class Engine:
             raise CqelsError(f"query {standing.name} is one of another engine")
         if self._queries.get(standing.name) is not standing:
             raise CqelsError(f"query {standing.name} has been dropped already")
-        if readers := [each.name for each in self._core.named_readers(standing.running)]:
+        if readers := [each.name for each in self._core.derived_streams.named_readers(standing.running)]:
             raise CqelsError(
                 f"query {standing.name} makes a stream that is read by {', '.join(readers)}",
                 hint=f"drop {readers[0]} first",
             )
         if self._core.has_work:
-            self._core.dropped.add(standing.running)  # what was begun may never end for it, which may be why it goes
+            # what was begun may never end for it, which may be why it goes
+            self._core.executor.dropped.add(standing.running)
             self._go_on()
         with Working():  # a query is dropped, or it is not
             standing.running.make()
-            self._core.drop(standing.running)
+            self._core.registry.drop(standing.running)
             del self._queries[standing.name]
             if standing.name in self._asked:
                 self._follow()
@@ -394,7 +395,7 @@ class Engine:
         Queries that are registered afterwards share no windows and joins with these.
         """
         with Working():
-            self._core.settle()
+            self._core.registry.settle()
         self._tell_stopped()
 
     # ------------------------------------------------------------ input
@@ -444,7 +445,7 @@ class Engine:
         def reject(reason: str, text: str) -> None:
             (self._reject or self._unseen)(Rejected(iri, f"<{iri}>", reason, text))
 
-        return near(batch, future, limit, self._core.terms, reject)
+        return near(batch, future, limit, self._core.state.terms, reject)
 
     def _block(self, stream: str, data: Data, time: Time | Iterable[Time] | None) -> Batch:
         number = self._number(stream)
@@ -523,14 +524,14 @@ class Engine:
 
     def _number(self, stream: str) -> int:
         if stream not in self._settings:
-            if stream in self._core.streams:
+            if stream in self._core.state.streams:
                 raise CqelsError(f"stream <{stream}> is made by a query: nothing else can be pushed to it")
             known = ", ".join(f"<{iri}>" for iri in self._settings)
             raise CqelsError(
                 f"stream <{stream}> is not registered",
                 hint=f"the streams are {known}" if known else "register a query that reads it, or declare it",
             )
-        return self._core.streams[stream]
+        return self._core.state.streams[stream]
 
     def _reject_all(self, batch: Batch, arrived: Arrived) -> None:
         """Tell of all elements that were late; then what the first call raised comes out."""
@@ -550,7 +551,7 @@ class Engine:
 
         def rejected() -> Rejected:
             one = batch[place : place + 1]
-            triples = self._core.terms.decode_rows(one.triples.reshape(-1, 3))
+            triples = self._core.state.terms.decode_rows(one.triples.reshape(-1, 3))
             text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
             reason = late_reason(time, limit, own=own)
             return Rejected(stream, f"<{stream}>", reason, text)
@@ -587,8 +588,8 @@ class Engine:
             raise first
 
     def _tell_stopped(self) -> None:
-        while self._core.ended:
-            standing = self._queries.get(self._core.ended.pop(0).name)
+        while self._core.state.ended:
+            standing = self._queries.get(self._core.state.ended.pop(0).name)
             if standing is not None:
                 self._stopped(standing)
 
@@ -627,7 +628,7 @@ class Engine:
 
     def obeying(self, stops: Mapping[str, Stop]) -> AbstractContextManager[None]:
         """Do again what was done before, while time passed otherwise: queries are stopped where they were then."""
-        return obeying(self._core, stops)
+        return obeying(self._core.state, stops)
 
     @property
     def aside(self) -> Aside:
@@ -645,7 +646,7 @@ class Engine:
 
     def hold(self, words: Callable[[], Iterable[Words]]) -> None:
         """Do not forget the terms of these words, which the engine has encoded and is still to be given."""
-        self._core.holders.append(words)
+        self._core.collector.holders.append(words)
 
     @synchronized
     def close(self) -> None:
@@ -659,11 +660,12 @@ class Engine:
         self._core.abandon()
         self.access.unfinished = None
         uninstall()
-        self._core.running.clear()
-        self._core.shares.clear()
-        self._core.feeding.feeders.clear()
-        self._core.holders.clear()  # which know this engine: without them it goes at once, and its store with it
-        self._core.arena.close()
+        self._core.state.running.clear()
+        self._core.registry.shares.clear()
+        self._core.registry.feeding.feeders.clear()
+        # holders know this engine: without them it goes at once, and its store with it
+        self._core.collector.holders.clear()
+        self._core.state.arena.close()
 
     @while_open
     def __enter__(self) -> Engine:

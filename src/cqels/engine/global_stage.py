@@ -49,14 +49,14 @@ class Rest:
     def __init__(self, query: Query) -> None:
         """The rest of a query, which has a name (`plan.spread`)."""
         self._core = Core(Store(), Arena(), share=False)
-        stream = self._core.add_stream(_CHANGES)
+        stream = self._core.registry.add_stream(_CHANGES)
         self._columns = next(node.columns for node in walk_plan(query.plan) if isinstance(node, Reused))
-        self._log = int(make_queue(self._core.arena.base, len(self._columns) + 1))
+        self._log = int(make_queue(self._core.state.arena.base, len(self._columns) + 1))
         fresh = times_matter(query.plan) or orders_matter(query.plan, whole=query.emit == "snapshot")
-        self._running = self._core.planned(query, query.name or "", dict(self._core.streams))
+        self._running = self._core.registry.planned(query, query.name or "", dict(self._core.state.streams))
         self._running.streams = frozenset({stream})
-        self._core.running.append(self._running)
-        self._core.make(self._running, Fit(query.plan, fresh, {0: self._log}, ()))
+        self._core.state.running.append(self._running)
+        self._core.registry.make(self._running, Fit(query.plan, fresh, {0: self._log}, ()))
 
     def apply(self, changes: pyarrow.Table) -> pyarrow.RecordBatch:
         """What is sent when solutions have changed so, as `engine.columns.terms_of` tells it.
@@ -72,7 +72,7 @@ class Rest:
         if _FIRST in changes.column_names:
             solutions = changes[_FIRST].is_null().combine_chunks()
             changes, which = changes.filter(solutions), which[solutions.to_numpy(zero_copy_only=False)]
-        arena, place = self._core.arena, self._running.pipeline.place
+        arena, place = self._core.state.arena, self._running.pipeline.place
         before = int(arena.words[place + scheduler.TICKS])
         rows = np.empty((changes.num_rows, int(arena.words[self._log + WIDTH])), np.int64)
         rows[:, WEIGHT] = _numbers(changes["weight"])
@@ -95,13 +95,13 @@ class Rest:
     def _words(self, column: Any) -> Words:
         """The words of a column of texts."""
         whole = column.combine_chunks().dictionary_encode()
-        words = [self._core.terms.encode(term_of(text)) for text in whole.dictionary.to_pylist()]
+        words = [self._core.state.terms.encode(term_of(text)) for text in whole.dictionary.to_pylist()]
         places: Words = whole.indices.fill_null(len(words)).to_numpy()
         return np.array([*words, 0], np.int64)[places]
 
     def close(self) -> None:
-        self._core.running.clear()
-        self._core.arena.close()
+        self._core.state.running.clear()
+        self._core.state.arena.close()
 
 
 def _numbers(column: Any) -> Words:

@@ -14,7 +14,9 @@ import numpy as np
 from cqels.engine.output.result_emission import Answers, Sent
 from cqels.ingest.element_batch import Words
 from cqels.ingest.term_codec import Terms
-from cqels.kernels.containers.delta_queue import COLUMNS
+from cqels.kernels import scheduler
+from cqels.kernels.containers.delta_queue import COLUMNS, COUNT, DATA, NUMBER, WIDTH, clear
+from cqels.kernels.memory.arena import Arena
 from cqels.model.gc_pause import without_collection
 from cqels.physical.incremental_support import computed_anew
 from cqels.physical.pipeline import Pipeline
@@ -118,6 +120,24 @@ class Running:
         """Another query that reads what this one reads, and is to have part in a pipeline."""
         answers = Answers(query, name, self.answers.columns)
         return Running(query, name, answers, self.terms, self.plan, self.known, self.streams, self.graphs, self.fresh)
+
+    def gather(self, arena: Arena, most: int | None = None) -> None:
+        """Take what its pipeline has sent, at its first `most` ticks or at all; a log is for other pipelines."""
+        words = arena.words
+        queue = int(words[self.pipeline.place + scheduler.RESULTS])
+        if (count := int(words[queue + COUNT])) and self.pipeline.sends:
+            width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
+            rows = words[data : data + count * width].reshape(count, width).copy()
+            clear(arena.base, queue)
+            if most is not None:
+                later = np.flatnonzero(rows[:, NUMBER] > most)
+                rows = rows[: later[0]] if len(later) else rows  # what is behind may have no number yet
+            if not len(rows):
+                return
+            if self.share is None:
+                self.raw.append(rows)
+            else:
+                self.share.route(rows)
 
     @property
     def has_sent(self) -> bool:

@@ -407,3 +407,8 @@ def walk_plan(plan: Plan) -> Iterator[Plan]:
         node = pending.pop()
         yield node
         pending += reversed((*patterns_of(node), *inputs_of(node)))
+
+
+def sources_of(query: Query) -> list[Source]:
+    """The streams with their windows that a query reads."""
+    return [source for node in walk_plan(query.plan) if isinstance(node, Stream) for source in node.sources]

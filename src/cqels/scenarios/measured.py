@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cqels.engine.engine import Engine
 from cqels.engine.event_time.stream_merge import merged
 from cqels.engine.file_replay import batches
-from cqels.engine.runtime import sources_of
 from cqels.ingest import Rejected, StreamDeclaration, Tally, settings_of
 from cqels.model.extras import optional
 from cqels.model.time import parse_time
-from cqels.plan.algebra import Query
+from cqels.plan.algebra import Query, sources_of
 from cqels.reference.reference_replay import replay as judged
 from cqels.scenarios.scenario import Data
 

@@ -27,8 +27,8 @@ from cqels.plan.sharing.common_joins import Site, columns_of, part_of, reused, s
 from cqels.plan.sharing.query_templates import MOST_NODES
 
 if TYPE_CHECKING:
+    from cqels.engine.registry import Registry
     from cqels.engine.running_query import Running
-    from cqels.engine.runtime import Core
 
 _Kind: TypeAlias = tuple[frozenset[int], tuple[int, ...], str]
 """The streams that a query reads, its slides and its policy: on these it depends when there is a tick."""
@@ -51,7 +51,7 @@ class Fit:
 class Feeding:
     """The pipelines that feed others."""
 
-    core: Core
+    registry: Registry
     feeders: dict[int, Running] = field(default_factory=dict)
     """By the numbers of their parts; a part comes after those that it is made of."""
     next: int = 0
@@ -59,7 +59,7 @@ class Feeding:
 
     def settle(self, units: Iterable[Running]) -> list[tuple[list[Running], Callable[[], None]]]:
         """What is to be compiled so that these have joins in common where they can, and the queries that it is for."""
-        made = {NamedNode(each) for each in self.core.makers}
+        made = {NamedNode(each) for each in self.registry.state.producers}
         kinds: dict[_Kind, dict[Running, list[Site]]] = {}
         rest: dict[Running, None] = {}
         for unit in units:
@@ -78,24 +78,24 @@ class Feeding:
                 del rest[unit]
             plans = {unit: unit.plan for unit in fed}
             for part in sorted({each.part for own in fed.values() for each in own}):
-                tasks.append((_users(part, plans), partial(self._feed, part, plans, dict(self.core.streams))))
+                tasks.append((_users(part, plans), partial(self._feed, part, plans, dict(self.registry.state.streams))))
                 self.next = part + 1
             tasks += [([unit], partial(self._make, unit, plan)) for unit, plan in plans.items()]
-        return [*tasks, *(([unit], partial(self.core.make, unit)) for unit in rest)]
+        return [*tasks, *(([unit], partial(self.registry.make, unit)) for unit in rest)]
 
     def restore(self, parts: list[tuple[int, dict[str, int]]]) -> None:
         """Have pipelines for these parts, made when there were these streams, and for all that use them."""
         self.feeders.clear()
-        plans = {each: rewrite(each.query).plan for each in self.core.units if each.uses}
+        plans = {each: rewrite(each.query).plan for each in self.registry.units if each.uses}
         for part, streams in parts:
             self._feed(part, plans, streams)
         for unit, plan in plans.items():
-            self.core.compile(unit, self._fit(unit, plan))
+            self.registry.compile(unit, self._fit(unit, plan))
             if unit.share is not None:
                 unit.share.fit()
 
     def _make(self, unit: Running, plan: Plan) -> None:
-        self.core.make(unit, self._fit(unit, plan))
+        self.registry.make(unit, self._fit(unit, plan))
 
     def _fit(self, unit: Running, plan: Plan) -> Fit:
         """How a query is fed, whose plan this is without any parts."""
@@ -110,23 +110,23 @@ class Feeding:
         columns = columns_of(site, one.patterns)
         own = Project(part_of(plan, unit.uses, part), columns)
         query = replace(unit.query, form="select", emit="changes", plan=own, variables=columns, template=(), name=None)
-        made = self.core.planned(query, "", streams)
+        made = self.registry.planned(query, "", streams)
         made.streams, made.graphs = unit.streams, frozenset().union(*(each.graphs for each in users))
-        self.core.make(made, Fit(own, site.fresh, self._logs(), _slides(plan), logged=True))
+        self.registry.make(made, Fit(own, site.fresh, self._logs(), _slides(plan), logged=True))
         self.feeders[part] = made
 
     def let_go(self) -> None:
         """Forget the pipelines that feed nobody any more."""
-        used = {each.part for unit in self.core.units for each in unit.uses}
+        used = {each.part for unit in self.registry.units for each in unit.uses}
         for part in [each for each in self.feeders if each not in used]:
-            self.core.let_go(self.feeders.pop(part))
+            self.registry.state.free_pipeline(self.feeders.pop(part))
 
     def _logs(self) -> dict[int, int]:
         return {part: self._log(each) for part, each in self.feeders.items()}
 
     def _log(self, feeder: Running) -> int:
         """The queue of its log."""
-        return int(self.core.arena.words[feeder.pipeline.place + scheduler.RESULTS])
+        return int(self.registry.state.arena.words[feeder.pipeline.place + scheduler.RESULTS])
 
     # ------------------------------------------------------------ blocks
 
@@ -135,7 +135,7 @@ class Feeding:
 
         What is fed by none of them counts the ticks of its log as its own.
         """
-        words = self.core.arena.words
+        words = self.registry.state.arena.words
         ticks: dict[int, int] = {}
         for each in pipelines:  # who feeds comes before who is fed
             if each.compiled is None:
@@ -148,7 +148,7 @@ class Feeding:
 
     def clear(self, pipelines: Iterable[Running]) -> None:
         """Ticks are over: empty the logs of which all has been taken. Who reads a log is among these, or none is."""
-        words = self.core.arena.words
+        words = self.registry.state.arena.words
         readers: dict[int, list[int]] = {}
         for each in pipelines:
             for feed in [] if each.compiled is None else each.compiled.feeds:
@@ -157,7 +157,7 @@ class Feeding:
                     readers.setdefault(log, []).append(feed)
         for log, feeds in readers.items():
             if all(words[feed + ROW] == words[log + COUNT] for feed in feeds):
-                clear(self.core.arena.base, log)
+                clear(self.registry.state.arena.base, log)
                 for feed in feeds:
                     words[feed + ROW] = 0
 
@@ -168,7 +168,7 @@ class Feeding:
         parts = {each.part for each in unit.uses}
         others = [
             each.name
-            for other in self.core.units
+            for other in self.registry.units
             if other is not unit and parts & {one.part for one in other.uses}
             for each in ([other] if other.share is None else other.share.members)
         ]

@@ -28,8 +28,8 @@ from cqels.plan.scope import variables
 from cqels.plan.sharing.query_templates import CLASS, GROUP, WIDTH, General, constants_of, general, is_own
 
 if TYPE_CHECKING:
+    from cqels.engine.registry import Registry
     from cqels.engine.running_query import Running
-    from cqels.engine.runtime import Core
 
 Constants: TypeAlias = tuple[Term, ...]
 _FEW = 5
@@ -63,7 +63,7 @@ class Made:
 class Share:
     """Queries that differ in some of their constants, and their pipeline when they have it."""
 
-    core: Core
+    registry: Registry
     classes: dict[Constants, Class] = field(default_factory=dict)
     next: int = 0
     """The number of the next class."""
@@ -107,7 +107,7 @@ class Share:
             del self.classes[constants], self._by_word[self._word(one.number)]
             self._groups[one.group] -= 1
             if self.made is not None and not (self.general.comparisons and self._groups[one.group]):
-                with self.core.arena.heap(self.running.pipeline.heap):
+                with self.registry.state.arena.heap(self.running.pipeline.heap):
                     self._tell([one], -1)
 
     # ------------------------------------------------------------ the pipeline
@@ -139,11 +139,11 @@ class Share:
 
     def plan(self) -> None:
         """Have the query for those who are here, which can be compiled."""
-        self._plan(self._varying(), self._widest(), self._loosest(), dict(self.core.streams))
+        self._plan(self._varying(), self._widest(), self._loosest(), dict(self.registry.state.streams))
 
     def tell(self) -> None:
         """Let a new pipeline know the classes that there are."""
-        with self.core.arena.heap(self.running.pipeline.heap):
+        with self.registry.state.arena.heap(self.running.pipeline.heap):
             self._tell(self._grouped() if self.general.comparisons else self.classes.values(), 1)
 
     def compile(
@@ -151,14 +151,14 @@ class Share:
     ) -> None:
         """Have the pipeline for queries that differ in these constants; nothing is known to it yet."""
         self._plan(varying, widest, loosest, streams)
-        self.core.compile(self.running)
+        self.registry.compile(self.running)
         self.fit()
 
     def _plan(
         self, varying: Collection[int], widest: int, loosest: Mapping[int, Collection[Term]], streams: dict[str, int]
     ) -> None:
         of_all = general(self._any, varying, widest, loosest)
-        running = self.core.planned(of_all.query, "", streams)
+        running = self.registry.planned(of_all.query, "", streams)
         running.share, self.made = self, Made(of_all, widest, loosest, running)
 
     def fit(self) -> None:
@@ -226,7 +226,7 @@ class Share:
         for table in self.running.pipeline.tables:
             if CLASS in table.stage.columns or GROUP in table.stage.columns:
                 rows = np.array([self._words(each) for each in classes], np.int64)
-                put_rows(self.core.arena, table.stage.queue, rows, np.full(len(rows), weight))
+                put_rows(self.registry.state.arena, table.stage.queue, rows, np.full(len(rows), weight))
 
     def _grouped(self) -> list[Class]:
         """Put the classes into groups, and tell their thresholds to those who compare: the first one of each group."""
@@ -238,10 +238,10 @@ class Share:
             for each in classes:
                 each.group = number
             rows = [([each.constants[at] for at in self.general.thresholds], self._added(each)) for each in classes]
-            told.append(listed(self.general.comparisons, rows, self.core.calls.word_of))
+            told.append(listed(self.general.comparisons, rows, self.registry.state.calls.word_of))
         self._groups = Counter(each.group for each in self.classes.values())
         for compared in self.running.pipeline.thresholds.values():
-            tell_thresholds(self.core.arena, compared.place, told)
+            tell_thresholds(self.registry.state.arena, compared.place, told)
         return [classes[0] for classes in groups.values()]
 
     def _added(self, one: Class) -> list[int]:
@@ -260,13 +260,13 @@ class Share:
 
     def _words(self, one: Class) -> list[int]:
         """The row of a class: terms, the width as a plain number, and the number of the class or its group."""
-        encode = self.core.terms.encode
+        encode = self.registry.state.terms.encode
         named = zip(self.general.keys, self._key(one), strict=False)
         told = [_nanoseconds(term) if name == WIDTH else encode(term) for name, term in named]
         return [*told, one.group if self.general.comparisons else self._word(one.number)]
 
     def _word(self, number: int) -> int:
-        return self.core.terms.encode(Literal(number))
+        return self.registry.state.terms.encode(Literal(number))
 
     def _key(self, one: Class) -> Constants:
         return tuple(one.constants[number] for number in self.general.numbers)

@@ -29,8 +29,11 @@ from cqels.model.sizes import format_size, parse_size
 from cqels.model.time import LATEST, SECOND, format_duration, format_time, parse_duration
 
 if TYPE_CHECKING:
+    from cqels.engine.engine_state import EngineState
+    from cqels.engine.executor import Executor, Job
+    from cqels.engine.registry import Registry
     from cqels.engine.running_query import Running
-    from cqels.engine.runtime import Core, Job
+    from cqels.kernels.memory.arena import Arena
 
 SLICE = 128
 """Elements after which a pipeline with a budget is looked at."""
@@ -140,24 +143,24 @@ def restored(guard: Guard | None, state: dict[str, Any] | None) -> Guard | None:
 
 
 @contextmanager
-def within(core: Core, running: Running) -> Iterator[None]:
+def within(state: EngineState, running: Running) -> Iterator[None]:
     """Take memory in the query's heap; with a budget this is the query's last if there is not enough in it."""
     if running.guard is None:
-        with core.arena.heap(running.pipeline.heap):
+        with state.arena.heap(running.pipeline.heap):
             yield
         return
     try:
-        with _limited(core, running):
+        with _limited(state, running):
             yield
     except _Exceeded:
-        stop(core, running, _too_large(running.guard), core.elements, core.last)
+        stop(state, running, _too_large(running.guard), state.elements, state.last)
 
 
 @contextmanager
-def _limited(core: Core, running: Running) -> Iterator[None]:
+def _limited(state: EngineState, running: Running) -> Iterator[None]:
     """Take memory in the query's heap, as much as its budget lets it hold."""
-    words, arena, heap = core.arena.words, core.arena, running.pipeline.heap
-    most = _most(core, running)
+    words, arena, heap = state.arena.words, state.arena, running.pipeline.heap
+    most = _most(state, running)
     words[heap + LIMIT] = most or 0
     try:
         with arena.heap(heap):
@@ -171,54 +174,56 @@ def _limited(core: Core, running: Running) -> Iterator[None]:
         raise _Exceeded
 
 
-def _most(core: Core, running: Running) -> int | None:
+def _most(state: EngineState, running: Running) -> int | None:
     """The words that a query may hold, None if there is no limit.
 
     What is repeated is not judged: a query has ends where it had then, and no more memory than it can have had.
     """
     assert running.guard is not None
     memory = running.guard.budget.memory
-    if memory is None or not (core.judging or running.name in core.stops):
+    if memory is None or not (state.judging or running.name in state.stops):
         return None
-    return max(memory // 8 if core.judging else memory // 4, REACHED + 1)
+    return max(memory // 8 if state.judging else memory // 4, REACHED + 1)
 
 
 # ---------------------------------------------------------------- running
 
 
-def run_guarded(core: Core, running: Running, block: int) -> Job:
+def run_guarded(executor: Executor, running: Running, block: int) -> Job:
     """Run a pipeline over a block, as long as its budget lasts."""
     guard = running.guard
     if guard is None or running.stopped is not None:
         return
-    words, pipeline = core.arena.words, running.pipeline.place
+    state = executor.state
+    words, pipeline = state.arena.words, running.pipeline.place
     words[pipeline + scheduler.NEXT] = 0
-    events = _events(core, block)
+    events = _events(state.arena, block)
     reasons: list[str] = []
-    size = SLICE if running.name not in core.stops else 1
+    size = SLICE if running.name not in state.stops else 1
     for start in range(0, len(events), size):
         end = min(start + size, len(events))
-        yield from core.going_on(running, partial(_is_worked_off, core, running, block, end, reasons))
+        yield from executor.going_on(running, partial(_is_worked_off, executor, running, block, end, reasons))
         if reasons:
             break
     if reasons:
         last = max(int(words[pipeline + scheduler.NEXT]) - 1, 0)
         time, number, stream = events[last, :3].tolist()
-        stop(core, running, reasons[0], core.elements_at(number) - (stream < 0), time)
+        stop(state, running, reasons[0], state.elements_at(number) - (stream < 0), time)
 
 
-def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: list[str]) -> bool:
+def _is_worked_off(executor: Executor, running: Running, block: int, end: int, reasons: list[str]) -> bool:
     """Go on with a slice of a block, for a while: is it done, or is there a reason to stop?"""
-    guard, words = running.guard, core.arena.words
+    state, guard = executor.state, running.guard
+    words = state.arena.words
     assert guard is not None
-    known, place = core.stops.get(running.name), running.pipeline.place
+    known, place = state.stops.get(running.name), running.pipeline.place
     if known is not None:
         left = known.ticks - int(words[place + scheduler.TICKS])
         if left <= 0:
             reasons.append(known.reason)
             return True
         running.patience = min(running.patience, left)  # what comes after may be what it was stopped for
-    timed = core.judging and guard.budget.time is not None
+    timed = state.judging and guard.budget.time is not None
     count, first, began = (
         int(words[block + scheduler.ELEMENTS]),
         int(words[place + scheduler.NEXT]),
@@ -234,8 +239,8 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
 
     words[block + scheduler.ELEMENTS] = end
     try:
-        with _limited(core, running), _watching(core, is_late if timed else None):
-            done = core.work(running, block, None if known is None else known.ticks)
+        with _limited(state, running), _watching(executor, is_late if timed else None):
+            done = executor.work(running, block, None if known is None else known.ticks)
     except _Exceeded:
         reasons.append(_too_large(guard))
         return True
@@ -245,7 +250,7 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
     finally:
         words[block + scheduler.ELEMENTS] = count
     if timed:
-        read = np.isin(_events(core, block)[first : int(words[place + scheduler.NEXT]), 2], [*running.streams])
+        read = np.isin(_events(state.arena, block)[first : int(words[place + scheduler.NEXT]), 2], [*running.streams])
         reason = guard.judged(now() - began, int(np.count_nonzero(read)))
         if reason is not None:
             reasons.append(reason)
@@ -253,63 +258,63 @@ def _is_worked_off(core: Core, running: Running, block: int, end: int, reasons: 
 
 
 @contextmanager
-def _watching(core: Core, is_late: Callable[[int | None], bool] | None) -> Iterator[None]:
+def _watching(executor: Executor, is_late: Callable[[int | None], bool] | None) -> Iterator[None]:
     """Have long steps of the machine, and what Python computes for them, watched."""
     if is_late is None:
         yield
         return
-    core.watch = check
+    executor.watch = check
     try:
         with ticking(is_late, _Overdue):
             yield
     finally:
-        del core.watch
+        del executor.watch
 
 
-def _events(core: Core, block: int) -> Words:
+def _events(arena: Arena, block: int) -> Words:
     """The elements of a block: time, number, stream …"""
-    words = core.arena.words
+    words = arena.words
     count, first = (int(words[block + word]) for word in (scheduler.ELEMENTS, scheduler.ELEMENTS_AT))
-    return core.arena.array(first, count * scheduler.ELEMENT_WORDS).reshape(count, scheduler.ELEMENT_WORDS)
+    return arena.array(first, count * scheduler.ELEMENT_WORDS).reshape(count, scheduler.ELEMENT_WORDS)
 
 
-def stop(core: Core, running: Running, why: str, number: int, time: int | None) -> None:
+def stop(state: EngineState, running: Running, why: str, number: int, time: int | None) -> None:
     """End a query: results of its complete ticks can still be taken, and its memory is given back."""
-    words, pipeline = core.arena.words, running.pipeline.place
+    words, pipeline = state.arena.words, running.pipeline.place
     broken = words[pipeline + scheduler.AT] >= 0 or words[pipeline + scheduler.PHASE] == scheduler.COMING
     ticks = int(words[pipeline + scheduler.TICKS]) - bool(broken)
     when = "" if time is None else f", {format_time(time)}"
-    end = core.stops.pop(running.name, None) or Stop(
+    end = state.stops.pop(running.name, None) or Stop(
         f"query {running.name} was stopped at element {number:,}{when}: {why}", ticks
     )
-    core.gather(running, end.ticks)
-    core.let_go(running)
+    running.gather(state.arena, end.ticks)
+    state.free_pipeline(running)
     running.stopped = end
-    if core.judging:
-        core.ended.append(running)
+    if state.judging:
+        state.ended.append(running)
 
 
-def stop_uncompiled(core: Core, running: Running, error: Exception) -> None:
+def stop_uncompiled(registry: Registry, running: Running, error: Exception) -> None:
     """End queries that could not be compiled; their registration has told all that can be known without trying."""
     reason = " ".join(str(error).split()) or type(error).__name__
-    core.let_go(running)
-    for each in core.separated(running):
+    registry.state.free_pipeline(running)
+    for each in registry.separated(running):
         each.stopped = Stop(f"query {each.name} was stopped: it cannot run: {reason}", 0)
-        if core.judging:
-            core.ended.append(each)
+        if registry.state.judging:
+            registry.state.ended.append(each)
 
 
 @contextmanager
-def obeying(core: Core, stops: Mapping[str, Stop]) -> Iterator[None]:
+def obeying(state: EngineState, stops: Mapping[str, Stop]) -> Iterator[None]:
     """Do again what was done before: queries are stopped where they were then, and nowhere else."""
-    core.judging, core.stops = False, dict(stops)
+    state.judging, state.stops = False, dict(stops)
     try:
         yield
-        for running in core.running:
-            if running.name in core.stops and running.stopped is None:
-                stop(core, running, "", 0, None)
+        for running in state.running:
+            if running.name in state.stops and running.stopped is None:
+                stop(state, running, "", 0, None)
     finally:
-        core.judging, core.stops = True, {}
+        state.judging, state.stops = True, {}
 
 
 def _too_large(guard: Guard) -> str:

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from cqels.engine.engine_state import DICTIONARY_ROOT, MEMO_ROOT
 from cqels.engine.event_time.watermark import Clock
 from cqels.engine.running_query import Running
-from cqels.engine.runtime import DICTIONARY_ROOT, MEMO_ROOT, Core
+from cqels.engine.runtime import Core
 from cqels.engine.sharing.shared_pipelines import Share
 from cqels.engine.state.budgets import Stop, restored
 from cqels.engine.state.window_contents import History, NotKept, clock_of, rebuild, write_history
@@ -68,7 +69,7 @@ class State:
 
     def write(self) -> None:
         """Have all in the arena."""
-        _write(self.core.arena, PAGE_ROOT, seal(_PAGE, [self._written_page()]))
+        _write(self.core.state.arena, PAGE_ROOT, seal(_PAGE, [self._written_page()]))
 
     def written(self, *, most: int | None = None) -> bytes:
         """The bytes of a snapshot. The same state gives the same bytes.
@@ -77,19 +78,19 @@ class State:
         """
         page = self._written_page()
         history = json.dumps({"reason": "its windows are too large to be kept twice"}).encode()
-        if most is None or self.core.arena.held <= most:
+        if most is None or self.core.state.arena.held <= most:
             history = write_history(self.core, self._waiting())
-        self.core.dictionary.wipe()
-        return seal(_SNAPSHOT, [page, self.core.arena.snapshot(), history])
+        self.core.state.dictionary.wipe()
+        return seal(_SNAPSHOT, [page, self.core.state.arena.snapshot(), history])
 
     def read(self, data: bytes) -> None:
         """Bring an engine with the same queries to the state of a snapshot."""
         page, arena, history = _opened(data)
         _check(page, self.core, self.settings)
         if self._fits(page):
-            self.core.arena.restore(arena)
+            self.core.state.arena.restore(arena)
             self._resume(page)
-            self.core.refresh()
+            self.core.registry.refresh()
         else:
             self._rebuild(page, history)
 
@@ -110,16 +111,16 @@ class State:
         _check(page, self.core, self.settings)
         if not self._fits(page):
             raise Damaged("the memory of the engine was laid out by another release")
-        self.core.arena.attach(path)
+        self.core.state.arena.attach(path)
         self._resume(page)
 
     def _written_page(self) -> bytes:
         """The page of the engine as it is; elements that wait are in the arena."""
-        self.core.settle()
+        self.core.registry.settle()
         numbers, waiting = self.clock.state()[0], self._waiting()
         page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
         parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
-        _write(self.core.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
+        _write(self.core.state.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
         return json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
 
     def _waiting(self) -> list[Batch]:
@@ -136,21 +137,21 @@ class State:
     def _executed(self, page: dict[str, Any]) -> list[tuple[Running, dict[str, Any]]]:
         """What has a pipeline, with what the page says of it."""
         core, states = self.core, {state["name"]: state for state in page["queries"]}
-        executed = [(core.feeding.feeders[state["part"]], state) for state in page["feeders"]]
-        executed += [(each.running, state) for each, state in zip(core.shares, page["shares"], strict=True)]
-        own = (each for each in core.running if each.member is None and states[each.name]["stopped"] is None)
+        executed = [(core.registry.feeding.feeders[state["part"]], state) for state in page["feeders"]]
+        executed += [(each.running, state) for each, state in zip(core.registry.shares, page["shares"], strict=True)]
+        own = (each for each in core.state.running if each.member is None and states[each.name]["stopped"] is None)
         return executed + [(each, states[each.name]) for each in own]
 
     def _resume(self, page: dict[str, Any]) -> None:
         """Know what the page says: the arena is as it was when this was written."""
         core = self.core
-        core.terms.forget()
-        core.dictionary.place = int(core.arena.words[DICTIONARY_ROOT])
-        core.calls.memo = int(core.arena.words[MEMO_ROOT])
-        core.block = tuple(page["block"])
-        self._know(page, _waiting(core.arena, page["waiting"]))
+        core.state.terms.forget()
+        core.state.dictionary.place = int(core.state.arena.words[DICTIONARY_ROOT])
+        core.state.calls.memo = int(core.state.arena.words[MEMO_ROOT])
+        core.executor.block = tuple(page["block"])
+        self._know(page, _waiting(core.state.arena, page["waiting"]))
         functions = []
-        by_name = {running.name: running for running in core.running}
+        by_name = {running.name: running for running in core.state.running}
         for state in page["queries"]:
             running = by_name[state["name"]]
             running.guard = restored(running.guard, state["budget"])
@@ -164,34 +165,34 @@ class State:
                 (state["functions"][f"{place}"], function) for place, (_, function) in enumerate(running.functions)
             ]
             functions += running.functions
-        for share in core.shares:
+        for share in core.registry.shares:
             for member in share.members:
                 member.pipeline, share.running.streams = share.running.pipeline, member.streams
         for state in page["feeders"]:
-            core.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
-        core.feeding.next = page["parts"]
-        core.calls.renumber(functions, page["function"])
+            core.registry.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
+        core.registry.feeding.next = page["parts"]
+        core.state.calls.renumber(functions, page["function"])
 
     def _know(self, page: dict[str, Any], waiting: Sequence[Batch]) -> None:
         """Know what the page says beside the arena: numbers, streams, what waits, and what nobody has taken."""
         core = self.core
-        core.number, core.made, core.last, core.released = (
+        core.state.number, core.state.derived, core.state.last, core.collector.released = (
             page[each] for each in ("number", "made", "last", "released")
         )
-        core.streams, core.gone = _by_number(page["streams"]), _by_number(page["gone"])
-        numbered = sorted({**core.streams, **core.gone}.items(), key=lambda item: item[1])
+        core.state.streams, core.state.dropped_streams = _by_number(page["streams"]), _by_number(page["gone"])
+        numbered = sorted({**core.state.streams, **core.state.dropped_streams}.items(), key=lambda item: item[1])
         self.clock.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
         held, elements = waiting
         self.clock.restore(page["clock"], held)
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         states = {state["name"]: state for state in page["queries"]}
-        for running in core.running:
+        for running in core.state.running:
             state = states[running.name]
             running.output, running.began, running.raw = state["output"], state["clock"]["began"], []
             running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
             running.answers.restore(state["answers"])
         order = {name: place for place, name in enumerate(states)}
-        core.running.sort(key=lambda running: order[running.name])
+        core.state.running.sort(key=lambda running: order[running.name])
 
     def _page(self) -> dict[str, Any]:
         core = self.core
@@ -199,16 +200,16 @@ class State:
             "version": VERSION,
             "release": RELEASE,
             "layouts": layouts(),
-            "number": core.number,
-            "function": core.calls.next,
-            "made": core.made,
-            "last": core.last,
-            "released": core.released,
-            "block": list(core.block),
+            "number": core.state.number,
+            "function": core.state.calls.next,
+            "made": core.state.derived,
+            "last": core.state.last,
+            "released": core.collector.released,
+            "block": list(core.executor.block),
             "late": self.late,
             "aside": self.aside.note,
-            "streams": core.streams,
-            "gone": core.gone,
+            "streams": core.state.streams,
+            "gone": core.state.dropped_streams,
             "settings": [[each.iri, each.lateness, each.idle, each.arrival] for each in self.settings.values()],
             "queries": [
                 {
@@ -224,7 +225,7 @@ class State:
                     "ready": [_result(each) for each in _made(running)],
                     "answers": running.answers.state(),
                 }
-                for running in core.running
+                for running in core.state.running
             ],
             "shares": [
                 {
@@ -237,13 +238,13 @@ class State:
                         [each.number, each.group, [one.name for one in each.members]] for each in share.classes.values()
                     ],
                 }
-                for share in core.shares
+                for share in core.registry.shares
             ],
             "feeders": [
                 {**_pipeline(each), "part": part, "streams": sorted(each.streams)}
-                for part, each in core.feeding.feeders.items()
+                for part, each in core.registry.feeding.feeders.items()
             ],
-            "parts": core.feeding.next,
+            "parts": core.registry.feeding.next,
         }
 
 
@@ -343,10 +344,10 @@ def _read_page(written: bytes) -> dict[str, Any]:
 
 
 def _check(page: dict[str, Any], core: Core, settings: dict[str, StreamSettings]) -> None:
-    there = {running.name: running.fingerprint for running in core.running}
+    there = {running.name: running.fingerprint for running in core.state.running}
     then = {state["name"]: state["query"] for state in page["queries"]}
     texts = {state["name"]: QueryText(**state["text"]) for state in page["queries"] if state.get("text")}
-    for running in core.running:
+    for running in core.state.running:
         if there[running.name] != then.get(running.name) and is_same(texts.get(running.name), running.query):
             there[running.name] = then[running.name]
     faults = [f"'{name}' is not registered" for name in then if name not in there]
@@ -369,21 +370,21 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
 
     A variable ranges over streams, and who shared a pipeline depends on what happened between registrations.
     """
-    core.close_shares()
-    by_name = {running.name: running for running in core.running}
-    core.shares = [_share(state, core, by_name) for state in page["shares"]]
-    shared = {running for share in core.shares for running in share.members}
+    core.registry.close_shares()
+    by_name = {running.name: running for running in core.state.running}
+    core.registry.shares = [_share(state, core, by_name) for state in page["shares"]]
+    shared = {running for share in core.registry.shares for running in share.members}
     for state in page["queries"]:
         running = by_name[state["name"]]
         if running in shared:
             continue
-        core.recompile(running, _numbered(state["known"]), compile=bool(state["places"]))
+        core.registry.recompile(running, _numbered(state["known"]), compile=bool(state["places"]))
         running.uses = _uses(state)
-    core.feeding.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
+    core.registry.feeding.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
 
 
 def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:
-    share = Share(core, next=state["next"])
+    share = Share(core.registry, next=state["next"])
     for number, group, names in state["classes"]:
         members = [by_name[name] for name in names]
         constants = constants_of(members[0].query)

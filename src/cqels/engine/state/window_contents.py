@@ -46,7 +46,7 @@ def write_history(core: Core, waiting: Iterable[Batch]) -> bytes:
     batches = [held, *waiting]
     triples = np.concatenate([each.triples for each in batches])
     distinct, codes = np.unique(triples, return_inverse=True)
-    texts = b"\n".join(core.terms.texts(distinct))  # N-Triples: there is no line end in a term
+    texts = b"\n".join(core.state.terms.texts(distinct))  # N-Triples: there is no line end in a term
     columns = [numbers, codes.reshape(-1)]
     columns += [column for each in batches for column in (each.times, each.streams, each.counts)]
     head = {"sizes": [len(each) for each in columns], "bytes": len(texts)}
@@ -57,9 +57,9 @@ def write_history(core: Core, waiting: Iterable[Batch]) -> bytes:
 
 def elements_of(core: Core) -> tuple[Batch, Words]:
     """The elements that some window has, in order, and their numbers."""
-    words = core.arena.words
+    words = core.state.arena.words
     found: list[tuple[bool, Words]] = []
-    for running in core.pipelines:
+    for running in core.registry.pipelines:
         place = running.pipeline.place
         at = int(words[place + scheduler.WINDOWS_AT])
         for each in range(int(words[place + scheduler.WINDOWS])):
@@ -118,7 +118,7 @@ def clock_of(core: Core, running: Running) -> dict[str, int]:
     if running.stopped is not None:
         return {"began": running.began}
     unit = running if running.member is None else running.member.running
-    words, place = core.arena.words, unit.pipeline.place
+    words, place = core.state.arena.words, unit.pipeline.place
     fields = {"ticks": scheduler.TICKS, "now": scheduler.NOW, "last": scheduler.LAST, "pending": scheduler.PENDING}
     slides, at = int(words[place + scheduler.SLIDES]), int(words[place + scheduler.SLIDES_AT])
     closed = [int(words[at + 2 * each + 1]) for each in range(slides)]
@@ -142,7 +142,7 @@ class History:
         texts = content[8 + size : end].decode().split("\n") if head["bytes"] else []
         body = np.frombuffer(content, "<i8", offset=end).astype(np.int64)
         columns = np.split(body, np.cumsum(head["sizes"])[:-1])
-        words = np.array([core.terms.encode(term_of(text)) for text in texts], np.int64)
+        words = np.array([core.state.terms.encode(term_of(text)) for text in texts], np.int64)
         self.numbers, codes, *rest = columns
         triples, at, batches = words[codes], 0, []
         for times, streams, counts in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
@@ -154,33 +154,33 @@ class History:
 
 def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
     """Let the queries of a new engine know what those knew that a page is of."""
-    if core.last is not None or core.elements:
+    if core.state.last is not None or core.state.elements:
         raise CqelsError("the snapshot is of other layouts, and this engine has seen elements", hint="use a new engine")
-    if core.streams != page["streams"]:
+    if core.state.streams != page["streams"]:
         raise NotKept("the streams were numbered in another way")
     states = {state["name"]: state for state in page["queries"]}
     if any(state["stopped"] is not None for state in states.values()):
         raise NotKept("a query was stopped by its budget")
-    core.close_shares()
-    core.shares.clear()
-    core.feeding.feeders.clear()
-    core.gone, core.judging = dict(page["gone"]), False
+    core.registry.close_shares()
+    core.registry.shares.clear()
+    core.registry.feeding.feeders.clear()
+    core.state.dropped_streams, core.state.judging = dict(page["gone"]), False
     try:
-        for running in core.running:
+        for running in core.state.running:
             state = states[running.name]
             if running.guard is None:
                 known = (
                     {iri: number for number, iri in enumerate(state["known"])} if "known" in state else running.known
                 )
-                core.recompile(running, known)
-                core.begin(running)
+                core.registry.recompile(running, known)
+                core.registry.begin(running)
             _replay(core, running, state["clock"], history)
     finally:
-        core.judging = True
+        core.state.judging = True
 
 
 def _replay(core: Core, running: Running, clock: dict[str, int], history: History) -> None:
-    words, place = core.arena.words, running.pipeline.place
+    words, place = core.state.arena.words, running.pipeline.place
     if clock["last"] == NEVER and clock["ticks"] == 0:
         return
     mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= clock["began"])
@@ -206,4 +206,4 @@ def _event(core: Core, running: Running, time: int, kind: int) -> None:
 
 
 def _run(core: Core, running: Running, batch: Batch, numbers: Words) -> None:
-    core.replay(running, batch, numbers)
+    core.executor.replay(running, batch, numbers)

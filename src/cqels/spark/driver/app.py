@@ -21,14 +21,13 @@ from pyoxigraph import NamedNode
 from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
 from cqels.engine.engine import Engine
 from cqels.engine.event_time.future_limit import FUTURE
-from cqels.engine.runtime import sources_of
 from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.ingest.declarations import check_same
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
-from cqels.plan.algebra import Query, QueryText, Service, Values, walk_plan
+from cqels.plan.algebra import Query, QueryText, Service, Values, sources_of, walk_plan
 from cqels.plan.partitioning import NotSpread, Spread, spreading
 from cqels.plan.plan_json import fingerprint
 from cqels.plan.prepare import is_same

@@ -9,9 +9,8 @@ from itertools import count, islice
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.runtime import sources_of
 from cqels.model.errors import CqelsError
-from cqels.plan.algebra import Query
+from cqels.plan.algebra import Query, sources_of
 from cqels.plan.plan_json import fingerprint
 from cqels.plan.sharing.query_templates import constants_of, general
 
