@@ -42,7 +42,7 @@ class Case:
             for number, pair in enumerate(SHAPES[shape])
         )
         self.arena = Arena()
-        self.core = Core(Store(), self.arena)
+        self.core = Core(Store(), self.arena, share=False)  # which compiles it at once
         for number in range(3):
             self.core.registry.add_stream(f"{EX}s{number}")
         query = prepare(f"PREFIX : <{EX}> SELECT * WHERE {{ {' '.join(windows)} }}", emit="changes")
