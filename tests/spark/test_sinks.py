@@ -661,3 +661,8 @@ def test_progress_with_any_other_byte_is_refused(tmp_path: Path) -> None:
         side.write_bytes(changed)
         with pytest.raises(CqelsError):
             exactly_once_file.read_progress(side)
+    without = json.loads(content)
+    del without["checksum"]
+    side.write_text(json.dumps(without))
+    with pytest.raises(CqelsError):
+        exactly_once_file.read_progress(side)

@@ -399,3 +399,12 @@ def test_a_file_may_be_far_in_the_future_unless_it_is_said(run: Run) -> None:
 
 
 FAR = (("a", 2014), ("b", 2200), ("c", 2015))
+
+
+def test_the_reference_refuses_more_boundaries_than_it_can_work_off(run: Run) -> None:
+    Path("slow.rq").write_text(
+        "PREFIX : <http://ex.org/> SELECT ?s WHERE { STREAM :obs [RANGE 10s SLIDE 1ns] { ?s :temp ?t } }"
+    )
+    code, _, errors = run("run", "slow.rq", "--stream", "<http://ex.org/obs>=obs.nt", "--engine", "reference")
+    assert code == 2
+    assert "closes 4,000,000,000 times at once" in errors

@@ -36,6 +36,14 @@ def naive(plan: Plan, world: World) -> Bag:
     return Evaluator(world).solutions(plan)
 
 
+MOST_BOUNDARIES = 10_000_000
+"""How often windows may close between two elements: a set of more takes the memory of a machine."""
+
+
+class TooManyBoundaries(CqelsError):
+    """Time has passed more boundaries than can be worked off one by one."""
+
+
 @dataclass(eq=False)
 class Registered:
     """A query that runs: what it read and sent so far."""
@@ -212,7 +220,13 @@ class Reference:
         for place, each in enumerate(self._queries):
             found: set[int] = set()
             for slide in each.closed:
-                found.update(boundaries(slide, self.start, self._now, before))
+                closing = boundaries(slide, self.start, self._now, before)
+                if (count := (closing.stop - closing.start) // slide) > MOST_BOUNDARIES:
+                    raise TooManyBoundaries(
+                        f"a window of query {each.name} closes {count:,} times at once",
+                        hint="the reference engine works off each time; --engine embedded does not",
+                    )
+                found.update(closing)
             passed += [(boundary, self._depth(each), place) for boundary in found]
         for boundary, _, place in sorted(passed):
             each = self._queries[place]

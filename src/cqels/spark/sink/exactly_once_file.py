@@ -7,7 +7,6 @@ batch is done when its bytes are on the disk, and only then is its successor ask
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -168,9 +167,7 @@ class PassingFile:
 def read_progress(path: Path) -> Progress | None:
     """What was recorded, if something was."""
     try:
-        text = path.read_bytes()
-        sealed = b'"checksum"' in text  # that of a release before 0.2 is not
-        return Progress(**(unseal_json(text, str(path), hint=_REMOVE) if sealed else json.loads(text)))
+        return Progress(**unseal_json(path.read_bytes(), str(path), hint=_REMOVE))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
