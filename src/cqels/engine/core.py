@@ -389,8 +389,6 @@ class Core:
         ]
 
     def _check_streams(self, query: Query, output: str | None) -> None:
-        if output is not None and output in self.streams:
-            raise QueryError(f"there is a stream <{output}> already", hint="register the query under another name")
         for source in sources_of(query):
             if not isinstance(source.stream, NamedNode):
                 continue
@@ -403,7 +401,8 @@ class Core:
                     span=source.span,
                     hint=f"the streams are {known}" if known else "no stream is registered",
                 )
-
+        if output is not None and output in self.streams:
+            raise QueryError(f"there is a stream <{output}> already", hint="register the query under another name")
         if output in self.gone and self._reaches(self.gone[output], query):
             raise QueryError("the query would feed itself: what it makes is read by a query that it reads")
 
