@@ -119,8 +119,6 @@ class Registry:
 
     def _check_streams(self, query: Query, output: str | None) -> None:
         streams, dropped = self.state.streams, self.state.dropped_streams
-        if output is not None and output in streams:
-            raise QueryError(f"there is a stream <{output}> already", hint="register the query under another name")
         for source in sources_of(query):
             if not isinstance(source.stream, NamedNode):
                 continue
@@ -133,7 +131,8 @@ class Registry:
                     span=source.span,
                     hint=f"the streams are {known}" if known else "no stream is registered",
                 )
-
+        if output is not None and output in streams:
+            raise QueryError(f"there is a stream <{output}> already", hint="register the query under another name")
         if output in dropped and self._reaches(dropped[output], query):
             raise QueryError("the query would feed itself: what it makes is read by a query that it reads")
 

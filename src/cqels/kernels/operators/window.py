@@ -175,7 +175,9 @@ def limits_of(base, window, now, closed):
 
 @kernel
 def since(time, width):
-    """The time that is `width` before another, or the first of all if that is before it."""
+    """The time that is `width` before another, or the first of all if that is before it; a width of -1 is behind it."""
+    if width < 0:
+        return time - width
     return time - width if time >= NEVER + width else NEVER
 
 
