@@ -20,11 +20,10 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
 from cqels.engine.engine import Engine
-from cqels.engine.event_time.future_limit import FUTURE
 from cqels.engine.runtime import sources_of
 from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
-from cqels.ingest.declarations import check_same
+from cqels.ingest.declarations import FUTURE, check_same
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
