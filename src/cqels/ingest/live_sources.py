@@ -9,9 +9,10 @@ from cqels.ingest.declarations import ELEMENTS, FUTURE, FormatName, StreamDeclar
 from cqels.ingest.line_formats import line_format
 from cqels.ingest.parse_errors import UnreadableFile
 from cqels.ingest.protocols import Source
+from cqels.ingest.standard_input import standard_input
 from cqels.model import errors
 
-SOURCES: tuple[Callable[[StreamDeclaration], Source | None], ...] = ()
+SOURCES: tuple[Callable[[StreamDeclaration], Source | None], ...] = (standard_input,)
 """Each makes the source that a declaration's path means, None if it means another."""
 
 
