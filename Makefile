@@ -18,7 +18,7 @@ QUERIES ?= 1024
 BASELINE ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench report rewrite clean
+.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench report rewrite figures clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ report: setup  ## every scenario beside what was published, into docs/benchmarks
 
 rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
 	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py
+
+figures: setup  ## what a stranger stumbles over, counted: long functions, names used twice …
+	$(BIN)/python tests/house.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
