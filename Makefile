@@ -18,7 +18,7 @@ QUERIES ?= 1024
 BASELINE ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench report rewrite figures clean
+.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench report rewrite figures graph clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ rewrite: setup  ## fill in the expected rows of the case files, and the page on 
 
 figures: setup  ## what a stranger stumbles over, counted: long functions, names used twice …
 	$(BIN)/python tests/house.py
+
+graph: setup  ## the import graph of packages, into docs/imports.svg; fails if one imports upwards
+	$(BIN)/python tests/import_graph.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
