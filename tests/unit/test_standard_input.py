@@ -169,6 +169,22 @@ def test_an_interrupt_ends_it_with_the_summary(command: subprocess.Popen[bytes])
     assert command.stderr.read().endswith(b"1 elements, 1 results, up to 0s\n")
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_strict_ends_it_at_the_first_malformed_line(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "q.rq").write_text(QUERY)
+    words = ["run", "q.rq", "--engine", engine, "--strict", "--stream", f"<{S}>=-"]
+    with subprocess.Popen(
+        [*CQELS, *words], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert answered(process, b"<x:a> <x:p> 1 0 .\n") == b"0s  <x:a> 1\n"
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"no line\n")
+        process.stdin.flush()
+        assert process.wait(60) == 2  # though the input is open
+        assert b"error: -:2: " in process.stderr.read()
+
+
 TWICE = {
     "two streams": (("q.rq", "--stream", f"<{S}>=-", "--stream", "<x:t>=-"), "of two streams"),
     "a query": (("-", "--stream", f"<{S}>=-"), "of a query and of a stream"),

@@ -17,7 +17,7 @@ from cqels.cli.output_paths import check_places
 from cqels.ingest import Rejected, StreamDeclaration, Tally, parse_declaration
 from cqels.ingest.dataset_files import file_and_format
 from cqels.ingest.input_files import files_of
-from cqels.ingest.live_sources import source_of
+from cqels.ingest.live_sources import is_live
 from cqels.ingest.standard_input import STANDARD_INPUT
 from cqels.model.errors import CqelsError, DataError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
@@ -105,7 +105,7 @@ class Run:
     def _read(self) -> Iterator[str | Path]:
         """The files and folders that are read."""
         for declaration in map(parse_declaration, self.streams):
-            if source_of(declaration) is not None:
+            if is_live(declaration):
                 continue
             path = declaration.path
             yield path
@@ -130,7 +130,7 @@ class Run:
             options["analysed"] = lambda text: sys.stderr.write(text + "\n")
         declarations = [parse_declaration(text) for text in self.streams]
         self._check_standard_input(declarations)
-        live = any(source_of(each) is not None for each in declarations)
+        live = any(map(is_live, declarations))
         dataset = self.dataset()
         with ExitStack() as stack:
             reject = stack.enter_context(_reject_sink(self.rejects))

@@ -15,7 +15,7 @@ from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
 from cqels.ingest.file_batches import file_batches, source_batches
 from cqels.ingest.input_files import files_of
-from cqels.ingest.live_sources import live_declaration, source_of
+from cqels.ingest.live_sources import is_live, live_declaration, source_of
 from cqels.ingest.stream_files import check_files, in_time
 from cqels.plan.algebra import Query
 from cqels.results import InTime, Result
@@ -63,7 +63,10 @@ def replay(
                 yield running[number][0], result
 
         numbers = {iri: number for number, iri in enumerate(engine.streams)}
-        sources = [batches(each, numbers[each.iri], engine.intake, rejects.malformed, engine.hold) for each in declared]
+        sources = [
+            batches(each, numbers[each.iri], engine.intake, rejects.of(live=is_live(each)), engine.hold)
+            for each in declared
+        ]
         for batch in merged(sources, engine.hold):
             tally.elements += len(batch)
             tally.time = int(batch.times[-1])

@@ -21,6 +21,11 @@ def source_of(declaration: StreamDeclaration) -> Source | None:
     return next((found for each in SOURCES if (found := each(declaration)) is not None), None)
 
 
+def is_live(declaration: StreamDeclaration) -> bool:
+    """Whether more is waited for when all that is there has been read."""
+    return source_of(declaration) is not None
+
+
 def live_declaration(declaration: StreamDeclaration) -> StreamDeclaration:
     """The declaration with what holds for live sources where nothing is said."""
     if declaration.future is not None or declaration.clock == "arrival":

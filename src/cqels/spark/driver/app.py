@@ -24,7 +24,7 @@ from cqels.engine.runtime import sources_of
 from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.ingest.declarations import FUTURE, check_same
-from cqels.ingest.live_sources import source_of
+from cqels.ingest.live_sources import is_live
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
@@ -195,7 +195,7 @@ class App:
         if choice is None:
             raise CqelsError(f"'{changed}' is not what can be done with a changed file", hint=", ".join(CHANGED))
         each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
-        if source_of(each) is not None:
+        if is_live(each):
             hint = "write it to a file, which --follow waits for more of; or run in this process: --engine embedded"
             raise CqelsError(f"stream <{each.iri}>: Spark reads files, not '{each.path}'", hint=hint)
         self._declare(settings_of([each])[each.iri], _Source(each.iri, files=each, changed=choice))
