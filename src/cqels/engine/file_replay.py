@@ -9,7 +9,6 @@ from time import time_ns
 from cqels.engine.engine import Engine
 from cqels.engine.event_time.future_limit import limit_of, near
 from cqels.engine.event_time.stream_merge import Hold, merged, merged_files
-from cqels.engine.query_handle import StandingQuery
 from cqels.ingest import Rejected, Rejects, StreamDeclaration, Tally, settings_of
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
@@ -48,10 +47,7 @@ def replay(
     with Engine(store=store, start=start, reject=rejects.late) as engine:
         for settings in settings_of(declared).values():
             engine.declare(settings)
-        running: list[tuple[Query, StandingQuery]] = []
-        for query in queries:
-            running.append((query, engine.register(query, memory=memory, time=time, declare=False)))
-
+        running = [(each, engine.register(each, memory=memory, time=time, declare=False)) for each in queries]
         order = InTime(len(running))
 
         def taken(*, last: bool = False) -> Iterator[tuple[Query, Result]]:
