@@ -1,6 +1,7 @@
 # Targets for people and for CI. `make` alone lists them.
 PYTHON ?= python3
 VENV ?= .venv
+PYTHONS ?= 3.11 3.12 3.13
 BIN := $(VENV)/bin
 WORKERS ?= 3
 
@@ -18,10 +19,10 @@ QUERIES ?= 1024
 BASELINE ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit fuzz cluster kafka chaos bench report rewrite clean
+.PHONY: help setup demo test test-all lint unit fuzz cluster kafka chaos bench report rewrite figures graph clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +40,12 @@ $(BIN)/.runs: pyproject.toml
 	@touch $@
 
 test: lint unit  ## everything CI checks: style, types, layering, tests
+
+test-all:  ## the same on each Python of PYTHONS that is installed, in environments of their own
+	@for version in $(PYTHONS); do \
+	  if command -v python$$version > /dev/null; \
+	  then $(MAKE) test PYTHON=python$$version VENV=.venv-$$version || exit; \
+	  else echo "python$$version is not installed: skipped"; fi; done
 
 lint: setup  ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check .
@@ -85,6 +92,12 @@ report: setup  ## every scenario beside what was published, into docs/benchmarks
 
 rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
 	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py
+
+figures: setup  ## what a stranger stumbles over, counted: long functions, names used twice …
+	$(BIN)/python tests/house.py
+
+graph: setup  ## the import graph of packages, into docs/imports.svg; fails if one imports upwards
+	$(BIN)/python tests/import_graph.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

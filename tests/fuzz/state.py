@@ -30,7 +30,7 @@ from cqels.spark.source.file_catalog import Catalog
 from cqels.store.dataset import Store
 
 from ..spark.piped import Piped
-from ..spark.test_spread import MANY, payload
+from ..spark.test_partitioning import MANY, payload
 from .damage import damaged
 from .harness import Kind, shown
 

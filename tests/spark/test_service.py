@@ -30,11 +30,12 @@ from cqels.model.errors import CqelsError, Damaged, QueryError
 from cqels.plan.algebra import Service, Values, walk_plan
 from cqels.plan.prepare import prepare
 from cqels.spark.driver.app import App
-from cqels.spark.driver.dataset_updates import Updates, opened
+from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.run import Run
 from cqels.spark.lift.block_format import pack
 from cqels.spark.lift.block_writer import new_terms
 from cqels.spark.operator.engine_instance import Arrival, Carried, Instance, Program, answers_command, registration
+from cqels.spark.operator.stateful_processor import opened
 from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store

@@ -288,6 +288,7 @@ NOT_HERE = {
     "parquet": (("--engine", "embedded", "--format", "parquet"), "Parquet is written on Spark"),
     "kafka": (("--engine", "embedded", "--out", "kafka:a:1/t"), "results go to Kafka on Spark"),
     "until": (("--until", "tomorrow"), "--until: "),
+    "standard input": (("--stream", "<http://ex.org/b>=-"), "Spark reads files, not '-'"),
     "no file": (("--stream", "<http://ex.org/b>=none.nt"), "none.nt"),
     "stream twice": (("--stream", "<http://ex.org/obs>=obs.nt?idle=1s"), "is declared twice, with another idle"),
 }

@@ -548,7 +548,7 @@ def test_terms_of_elements_that_are_still_to_be_merged_are_not_forgotten(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("cqels.engine.term_gc._FEWEST_TERMS", 100)
-    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 1 << 14)
+    monkeypatch.setattr("cqels.ingest.input_files.CHUNK", 1 << 14)
     steps = {"obs": 1, "slow": 7}
     for stream, step in steps.items():
         lines = (timed(f"{stream}{number}", 31, str(number * step)) for number in range(1000))

@@ -122,7 +122,8 @@ def run(
             metavar="IRI=PATH",
             rich_help_panel=_INPUT,
             help="A stream and its files, e.g. '<http://ex.org/obs>=obs/*.nt?element=subject&lateness=2s'. Options "
-            "after '?': element, time, unit, lateness, idle, clock, format, template. May be given several times.",
+            "after '?': element, time, unit, lateness, idle, clock, format, template, future. The path - is standard "
+            "input (--engine embedded or reference). May be given several times.",
         ),
     ] = None,
     data: Annotated[
@@ -362,6 +363,10 @@ def run(
     A recorded day as if it were now, a hundred times faster:
 
         cqels run hot.rq --stream '<http://ex.org/obs>=day.nt' --speed 100
+
+    What another program writes, as it comes:
+
+        sensors | cqels run hot.rq --engine embedded --stream '<http://ex.org/obs>=-'
     """
     from cqels.cli.run_local import OnSpark, Run
 

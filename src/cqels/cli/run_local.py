@@ -14,9 +14,11 @@ import typer
 from pyoxigraph import NamedNode
 
 from cqels.cli.output_paths import check_places
-from cqels.ingest import Rejected, Tally, parse_declaration
+from cqels.ingest import Rejected, StreamDeclaration, Tally, parse_declaration
 from cqels.ingest.dataset_files import file_and_format
 from cqels.ingest.input_files import files_of
+from cqels.ingest.live_sources import is_live
+from cqels.ingest.standard_input import STANDARD_INPUT
 from cqels.model.errors import CqelsError, DataError, QueryError, Source
 from cqels.model.time import format_time, parse_duration, parse_time
 from cqels.plan.algebra import Query
@@ -26,6 +28,8 @@ from cqels.store.permissions import Permissions
 
 SOME_STOPPED = 3
 """The exit code of a run in which a query took more than its budget and was stopped."""
+INTERRUPTED = 130
+"""That of a run that Ctrl-C has ended."""
 SHOWN_REJECTS = 5
 """How many rejected elements are shown on the terminal one by one; all of them are counted."""
 
@@ -100,8 +104,10 @@ class Run:
 
     def _read(self) -> Iterator[str | Path]:
         """The files and folders that are read."""
-        for text in self.streams:
-            path = parse_declaration(text).path
+        for declaration in map(parse_declaration, self.streams):
+            if is_live(declaration):
+                continue
+            path = declaration.path
             yield path
             with suppress(DataError):  # there may be none yet
                 yield from files_of(path)
@@ -123,12 +129,17 @@ class Run:
                 raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
             options["analysed"] = lambda text: sys.stderr.write(text + "\n")
         declarations = [parse_declaration(text) for text in self.streams]
+        self._check_standard_input(declarations)
+        live = any(map(is_live, declarations))
         dataset = self.dataset()
         with ExitStack() as stack:
             reject = stack.enter_context(_reject_sink(self.rejects))
-            writers = self._writers(stack)
+            writers, outputs = self._writers(stack)
             tally = stack.enter_context(_status(self.out is not None))
             stack.enter_context(telling(sys.stderr))
+            if live:
+                _flush_with(tally, outputs)
+                stack.enter_context(_ended_by_interrupt(tally))
             with self.placing():
                 for query, result in replay(
                     [query for query, _ in self.queries],
@@ -190,7 +201,16 @@ class Run:
                     error.locate(source)
             raise
 
-    def _writers(self, stack: ExitStack) -> dict[int, Callable[[Result], None]]:
+    def _check_standard_input(self, declarations: list[StreamDeclaration]) -> None:
+        """Refuse to read it twice."""
+        streams = [each for each in declarations if each.path == STANDARD_INPUT]
+        queries = [source for _, source in self.queries if source.name == STANDARD_INPUT]
+        if len(streams) > 1 or (streams and queries):
+            twice = "of a query and of a stream" if queries else "of two streams"
+            raise CqelsError(f"standard input cannot be the input {twice}", hint="put one of them in a file")
+
+    def _writers(self, stack: ExitStack) -> tuple[dict[int, Callable[[Result], None]], list[TextIO]]:
+        """What writes the results of each query, and the files that they go to."""
         format, several = self.chosen_format, len(self.queries) > 1
         if format == "parquet":
             raise CqelsError("Parquet is written on Spark", hint="leave out --engine, or choose another format")
@@ -198,17 +218,19 @@ class Run:
             raise CqelsError("results go to Kafka on Spark", hint="leave out --engine")
         together = None if self.to_folder else stack.enter_context(opened(self.out, sys.stdout))
         made: dict[int, Callable[[Result], None]] = {}
+        outputs = [together] if together is not None else []
         for query, _ in self.queries:
             if together is None:
                 path = Path(self.out or "") / file_name(query.name or "", format)
                 output = stack.enter_context(opened(path, sys.stdout))
+                outputs.append(output)
             else:
                 output = together
             columns = ("boolean",) if query.form == "ask" else query.variables
             writer = writer_for(format, output, columns, dict(query.prefixes))
             stack.callback(writer.close)
             made[id(query)] = _named(writer, output) if several and together and format == "text" else writer.write
-        return made
+        return made, outputs
 
 
 def _several(texts: list[str] | None) -> list[str] | None:
@@ -326,6 +348,28 @@ def _status(to_file: bool) -> Iterator[Tally]:
     with Status("reading …", console=Console(stderr=True)) as status:
         tally.watch = lambda seen: status.update(_words(seen)) if seen.elements % 100 == 0 else None
         yield tally
+
+
+def _flush_with(tally: Tally, outputs: list[TextIO]) -> None:
+    """What live input has given is seen before more of it is waited for."""
+    shown = tally.watch
+
+    def watch(seen: Tally) -> None:
+        shown(seen)
+        for output in outputs:
+            output.flush()
+
+    tally.watch = watch
+
+
+@contextmanager
+def _ended_by_interrupt(tally: Tally) -> Iterator[None]:
+    """Ctrl-C is how live input ends that has no end: what was done is told."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        summary(tally)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def summary(tally: Tally) -> None:

@@ -30,7 +30,7 @@ from cqels.engine.arguments import (
     size_of,
     write_bytes,
 )
-from cqels.engine.event_time.future_limit import FUTURE, is_beyond, limit_of, near
+from cqels.engine.event_time.future_limit import is_beyond, limit_of, near
 from cqels.engine.event_time.stream_merge import Merge
 from cqels.engine.event_time.watermark import Arrived, Clock
 from cqels.engine.query_handle import StandingQuery, check_callback
@@ -39,6 +39,7 @@ from cqels.engine.runtime import Core
 from cqels.engine.state.budgets import Budget, Stop, obeying
 from cqels.engine.state.snapshot import Aside, State
 from cqels.ingest import Element, Rejected, RejectLog, StreamSettings, late_reason
+from cqels.ingest.declarations import FUTURE
 from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.encode import Data, Intake, StreamBlock, Time, bytes_of, nanoseconds
 from cqels.ingest.rdf_objects import quads_of, triples_of

@@ -9,12 +9,12 @@ from time import time_ns
 from cqels.engine.engine import Engine
 from cqels.engine.event_time.future_limit import limit_of, near
 from cqels.engine.event_time.stream_merge import Hold, merged, merged_files
-from cqels.engine.query_handle import StandingQuery
 from cqels.ingest import Rejected, Rejects, StreamDeclaration, Tally, settings_of
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
-from cqels.ingest.file_batches import file_batches
+from cqels.ingest.file_batches import file_batches, source_batches
 from cqels.ingest.input_files import files_of
+from cqels.ingest.live_sources import is_live, live_declaration, source_of
 from cqels.ingest.stream_files import check_files, in_time
 from cqels.plan.algebra import Query
 from cqels.results import InTime, Result
@@ -47,10 +47,7 @@ def replay(
     with Engine(store=store, start=start, reject=rejects.late) as engine:
         for settings in settings_of(declared).values():
             engine.declare(settings)
-        running: list[tuple[Query, StandingQuery]] = []
-        for query in queries:
-            running.append((query, engine.register(query, memory=memory, time=time, declare=False)))
-
+        running = [(each, engine.register(each, memory=memory, time=time, declare=False)) for each in queries]
         order = InTime(len(running))
 
         def taken(*, last: bool = False) -> Iterator[tuple[Query, Result]]:
@@ -62,7 +59,10 @@ def replay(
                 yield running[number][0], result
 
         numbers = {iri: number for number, iri in enumerate(engine.streams)}
-        sources = [batches(each, numbers[each.iri], engine.intake, rejects.malformed, engine.hold) for each in declared]
+        sources = [
+            batches(each, numbers[each.iri], engine.intake, rejects.of(live=is_live(each)), engine.hold)
+            for each in declared
+        ]
         for batch in merged(sources, engine.hold):
             tally.elements += len(batch)
             tally.time = int(batch.times[-1])
@@ -84,21 +84,37 @@ def replay(
 def batches(
     declaration: StreamDeclaration, stream: int, intake: Intake, reject: Callable[[Rejected], None], hold: Hold
 ) -> Iterator[Batch]:
-    """The elements of a declaration as batches, its files merged by time. `hold` is told what waits here."""
+    """The elements of a declaration as batches, its files merged by time, or of a live source as they come.
+
+    `hold` is told what waits here.
+    """
+    if (source := source_of(declaration)) is not None:
+        live = live_declaration(declaration)
+        yield from _near(live, source_batches(live, source, stream, intake, reject), intake, reject)
+        return
     files = files_of(declaration.path)
     template = check_files(declaration, files)
     begun = in_time(declaration, files, template)
 
-    def refuse(reason: str, text: str) -> None:
-        reject(Rejected(declaration.iri, f"<{declaration.iri}>", reason, text))
-
     def opened(number: int) -> Iterator[Batch]:
-        for batch in file_batches(declaration, begun[number].path, template, stream, intake, reject):
-            limit = limit_of(declaration.future, time_ns())
-            if len(kept := near(batch, declaration.future, limit, intake.terms, refuse)):
-                yield kept
+        found = file_batches(declaration, begun[number].path, template, stream, intake, reject)
+        return _near(declaration, found, intake, reject)
 
     if len(begun) == 1:
         yield from opened(0)
     else:
         yield from merged_files([each.first for each in begun], opened, hold)
+
+
+def _near(
+    declaration: StreamDeclaration, found: Iterable[Batch], intake: Intake, reject: Callable[[Rejected], None]
+) -> Iterator[Batch]:
+    """The batches that are not empty, without elements too far beyond the wall clock."""
+
+    def refuse(reason: str, text: str) -> None:
+        reject(Rejected(declaration.iri, f"<{declaration.iri}>", reason, text))
+
+    for batch in found:
+        limit = limit_of(declaration.future, time_ns())
+        if len(kept := near(batch, declaration.future, limit, intake.terms, refuse)):
+            yield kept

@@ -15,9 +15,9 @@ from cqels.model.errors import CqelsError, Source, Span
 from cqels.model.time import parse_duration, unit_nanoseconds
 
 ElementKind: TypeAlias = Literal["line", "time", "subject", "document", "graph"]
-Format: TypeAlias = Literal["ntriples", "turtle", "trig", "jsonld", "csv", "json", "parquet"]
+FormatName: TypeAlias = Literal["ntriples", "turtle", "trig", "jsonld", "csv", "json", "parquet"]
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, FormatName] = {
     "nt": "ntriples",
     "nq": "ntriples",
     "n3t": "ntriples",
@@ -38,7 +38,7 @@ FORMATS: dict[str, Format] = {
 """Every name of a format, the file extensions among them. N-Quads are N-Triples lines with a graph in the place of the
 time, so one reader takes both.  A file named `.n3` may also have lines with times."""
 
-ELEMENTS: dict[Format, tuple[ElementKind, ...]] = {
+ELEMENTS: dict[FormatName, tuple[ElementKind, ...]] = {
     "ntriples": ("line", "time", "subject", "graph"),
     "turtle": ("document", "line", "subject"),
     "trig": ("graph", "document", "line"),
@@ -48,19 +48,21 @@ ELEMENTS: dict[Format, tuple[ElementKind, ...]] = {
     "parquet": ("line", "time", "subject"),
 }
 """What may be an element in a format; the first is the default."""
-RECORDS: tuple[Format, ...] = ("csv", "json", "parquet")
+RECORDS: tuple[FormatName, ...] = ("csv", "json", "parquet")
 """The formats that need a template."""
+FUTURE = 86_400 * 10**9
+"""How far beyond the wall clock the times of live sources may be, in nanoseconds, if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDeclaration:
     """A stream and where its elements come from.
 
-    `path` is a file, a glob pattern or a directory. `element` and `format` are None where the file's extension and
-    content decide. `time` is the predicate whose object is an element's time. `lateness` and `idle` are nanoseconds
-    for the clock that orders the stream; with the clock `arrival` an element's time is when it is read. `template` says
-    how records (CSV, JSON, Parquet) become triples. An element further beyond the wall clock than `future` is rejected;
-    None is no limit for files that end, and a day where more is waited for.
+    `path` is a file, a glob pattern, a directory, or the name of a live source. `element` and `format` are None
+    where the file's extension and content decide. `time` is the predicate whose object is an element's time. `lateness`
+    and `idle` are nanoseconds for the clock that orders the stream; with the clock `arrival` an element's time is when
+    it is read. `template` says how records (CSV, JSON, Parquet) become triples. An element further beyond the wall
+    clock than `future` is rejected; None is no limit for files that end, and a day where more is waited for.
     """
 
     iri: str
@@ -71,7 +73,7 @@ class StreamDeclaration:
     lateness: int = 0
     idle: int = 0
     clock: str = "event"
-    format: Format | None = None
+    format: FormatName | None = None
     template: Path | None = None
     future: int | None = None
 
@@ -117,10 +119,10 @@ def _element(text: str) -> ElementKind:
     raise ValueError(f"'{text}' is not a kind of element, it is one of {', '.join(get_args(ElementKind))}")
 
 
-def _format(text: str) -> Format:
+def _format(text: str) -> FormatName:
     name = text.lower().lstrip(".").replace("-", "")
     if name not in FORMATS:
-        raise ValueError(f"'{text}' is not a format, it is one of {', '.join(get_args(Format))}")
+        raise ValueError(f"'{text}' is not a format, it is one of {', '.join(get_args(FormatName))}")
     return FORMATS[name]
 
 

@@ -12,7 +12,7 @@ from pyoxigraph import BlankNode, DefaultGraph, NamedNode, Quad, RdfFormat
 from cqels.ingest.declarations import StreamDeclaration
 from cqels.ingest.element import Element, Rejected
 from cqels.ingest.element_grouping import Gap, Piece, Reject, gather_graphs, stated_time
-from cqels.ingest.input_files import MARK, lines_of, open_bytes, parse_file, reading
+from cqels.ingest.input_files import MARK, open_bytes, parse_file, reading
 from cqels.ingest.parse_errors import UNREADABLE, parsed, reason_of, triple_of
 from cqels.ingest.timed_lines import blank_scope
 from cqels.model.terms import Triple
@@ -45,13 +45,13 @@ def document_element(
 
 
 def read_document_lines(
-    declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject
+    declaration: StreamDeclaration, place: str, lines: Iterable[tuple[int, str]], format: RdfFormat, reject: Reject
 ) -> Iterator[Element]:
     """Each line as one element, with blank nodes of its own; prefixes apply to the lines after them."""
-    scope = blank_scope(declaration, path)
+    scope = blank_scope(declaration, place)
     directives = ""
     turtle = format != RdfFormat.JSON_LD
-    for number, line in lines_of(path):
+    for number, line in lines:
         if not line.strip() or (turtle and line.lstrip().startswith("#")):
             continue
         try:
@@ -61,7 +61,7 @@ def read_document_lines(
                 continue
             yield _element(declaration, quads, f"{scope}{number}_")
         except UNREADABLE as error:
-            reject(Rejected(declaration.iri, f"{path}:{number}", reason_of(error, line), line))
+            reject(Rejected(declaration.iri, f"{place}:{number}", reason_of(error, line), line))
 
 
 def read_subjects(declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject) -> Iterator[Element]:

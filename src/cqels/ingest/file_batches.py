@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -13,15 +12,14 @@ from cqels.ingest.csv_batches import lifted_batches
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
 from cqels.ingest.grouped_lines import ELEMENTS, run_batches
-from cqels.ingest.input_files import MARK, is_compressed, open_bytes, reading
+from cqels.ingest.input_files import FileSource, chunks_of, is_compressed, numbered_lines, open_bytes, reading
 from cqels.ingest.lifting_template import Template, delimiter_of, lift_records
+from cqels.ingest.line_formats import line_format
 from cqels.ingest.parse_errors import UnreadableFile
+from cqels.ingest.protocols import Source
 from cqels.ingest.record_readers import csv_header, json_records
-from cqels.ingest.stream_files import check_file, format_of, read_file
-from cqels.ingest.timed_lines import blank_scope, line_kind
-
-CHUNK = 1 << 21
-"""Bytes that are read at a time."""
+from cqels.ingest.stream_files import check_file, check_source, format_of, read_file
+from cqels.ingest.timed_lines import LineKind, blank_scope, line_kind, live_line_kind
 
 
 def has_timed_lines(declaration: StreamDeclaration, path: Path) -> bool:
@@ -64,16 +62,9 @@ def _batches(
 ) -> Iterator[Batch]:
     format = check_file(declaration, path)
     kind = line_kind(declaration, path) if format == "ntriples" else None
-    if kind == "timed" and declaration.element in (None, "line"):
-
-        def malformed(line: int, reason: str, text: str) -> None:
-            reject(Rejected(declaration.iri, f"{path}:{line + 1}", reason, text))
-
-        with open_bytes(path) as file, reading(path):
-            yield from line_batches(declaration, path, file, stream, intake, malformed)
-    elif kind == "timed" or kind == "quads":
-        with open_bytes(path) as file, reading(path):
-            yield from run_batches(declaration, path, kind, _chunks(file), stream, intake, reject)
+    if kind == "timed" or kind == "quads":
+        source = FileSource(path)
+        yield from _kind_batches(declaration, source.place, source.chunks(), kind, stream, intake, reject)
     elif format == "csv":
         assert template is not None
         with open_bytes(path) as file, reading(path):
@@ -84,25 +75,62 @@ def _batches(
             yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
 
 
+def source_batches(
+    declaration: StreamDeclaration,
+    source: Source,
+    stream: int,
+    intake: Intake,
+    reject: Callable[[Rejected], None],
+) -> Iterator[Batch]:
+    """The elements of a live source: a batch is of what arrived together, or of one element."""
+    format, template = check_source(declaration, source)
+    chunks = source.chunks()
+    if format == "ntriples":
+        kind, chunks = live_line_kind(declaration, source.place, chunks)
+        if kind != "plain":
+            yield from _kind_batches(declaration, source.place, chunks, kind, stream, intake, reject)
+            return
+    reader = line_format(declaration, format, live=True)
+    assert reader is not None
+    for each in reader(declaration, source.place, numbered_lines(chunks), template, reject):
+        yield intake.triples(stream, each.time, each.triples)
+
+
+def _kind_batches(
+    declaration: StreamDeclaration,
+    place: str,
+    chunks: Iterator[bytes],
+    kind: LineKind,
+    stream: int,
+    intake: Intake,
+    reject: Callable[[Rejected], None],
+) -> Iterator[Batch]:
+    """Lines that end with their times or their graphs, read as bytes."""
+
+    def malformed(line: int, reason: str, text: str) -> None:
+        reject(Rejected(declaration.iri, f"{place}:{line + 1}", reason, text))
+
+    if kind == "timed" and declaration.element in (None, "line"):
+        yield from line_batches(declaration, place, chunks, stream, intake, malformed)
+    else:
+        yield from run_batches(declaration, place, kind, chunks, stream, intake, reject)
+
+
 def line_batches(
     declaration: StreamDeclaration,
-    path: Path,
-    file: IO[bytes],
+    place: Path | str,
+    chunks: Iterable[bytes],
     stream: int,
     intake: Intake,
     reject: Callable[[int, str, str], None],
-    *,
-    start: int = 0,
-    size: int | None = None,
 ) -> Iterator[Batch]:
-    """Lines that end with their times, from `start`, where the file stands; those that begin in the next `size` bytes.
+    """Chunks of lines that end with their times; each is a batch, empty if there is no element in it.
 
-    A chunk of lines is a batch, empty if there is no element in it.  What is no such line goes to `reject`: its number
-    from 0, the reason, the line.
+    What is no such line goes to `reject`: its number from 0, the reason, the line.
     """
-    scope = blank_scope(declaration, path)
+    scope = blank_scope(declaration, place)
     done = 0
-    for data in _chunks(file, start=start, size=size):
+    for data in chunks:
 
         def malformed(line: int, reason: str, text: str, done: int = done) -> None:
             reject(done + line, reason, text)
@@ -152,7 +180,9 @@ def object_batches(
     file.seek(start)
     before = lines_before(start)
     lines = (
-        line for data in _chunks(file, start=start, size=end - start) for line in data.removesuffix(b"\n").split(b"\n")
+        line
+        for data in chunks_of(file, start=start, size=end - start)
+        for line in data.removesuffix(b"\n").split(b"\n")
     )
     texts = (
         (number, line.decode("utf-8", "surrogateescape").rstrip("\r")) for number, line in enumerate(lines, before + 1)
@@ -160,15 +190,3 @@ def object_batches(
     elements = lift_records(declaration, str(path), json_records(texts), template, reject)
     while some := list(islice(elements, ELEMENTS)):
         yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
-
-
-def _chunks(file: IO[bytes], *, start: int = 0, size: int | None = None) -> Iterator[bytes]:
-    """Whole lines from `start`, where the file stands, those that begin in the next `size` bytes."""
-    left = sys.maxsize if size is None else size
-    first = start == 0
-    while left > 0 and (data := file.read(min(CHUNK, left))):
-        if not data.endswith(b"\n"):
-            data += file.readline()
-        left -= len(data)
-        yield data.removeprefix(MARK) if first else data
-        first = False

@@ -7,7 +7,6 @@ line, a time that is in no graph), `cqels.ingest.timed_lines` reads the rest lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from cqels.ingest import Rejected, StreamDeclaration
 from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.element_grouping import GENERATED_AT_TIME
 from cqels.ingest.encode import Intake
+from cqels.ingest.input_files import numbered_lines
 from cqels.ingest.timed_lines import LineKind, blank_scope, read_texts
 from cqels.kernels.readers.line_tokenizer import EMPTY, QUAD, TIMED
 from cqels.kernels.terms.arena_dictionary import Block, tokenize
@@ -31,7 +31,7 @@ ELEMENTS = 1000
 
 def run_batches(
     declaration: StreamDeclaration,
-    path: Path,
+    path: Path | str,
     kind: LineKind,
     chunks: Iterator[bytes],
     stream: int,
@@ -45,7 +45,7 @@ def run_batches(
         text = held + data
         found = runs.taken(text, final=not data)
         if found is None:
-            numbered = _numbered(line, chain([text], chunks))
+            numbered = numbered_lines(chain([text], chunks), line)
             yield from _one_by_one(declaration, path, kind, numbered, stream, intake, reject)
             return
         batch, read, lines = found
@@ -55,7 +55,7 @@ def run_batches(
 
 def _one_by_one(
     declaration: StreamDeclaration,
-    path: Path,
+    path: Path | str,
     kind: LineKind,
     texts: Iterable[tuple[int, str]],
     stream: int,
@@ -67,16 +67,12 @@ def _one_by_one(
         yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
 
 
-def _numbered(first: int, chunks: Iterable[bytes]) -> Iterator[tuple[int, str]]:
-    lines = (line for chunk in chunks for line in BytesIO(chunk))
-    for number, line in enumerate(lines, first):
-        yield number, line.decode("utf-8", "surrogateescape").rstrip("\r\n")
-
-
 class _Runs:
     """Takes chunks apart."""
 
-    def __init__(self, declaration: StreamDeclaration, path: Path, kind: LineKind, stream: int, intake: Intake) -> None:
+    def __init__(
+        self, declaration: StreamDeclaration, path: Path | str, kind: LineKind, stream: int, intake: Intake
+    ) -> None:
         self._declaration = declaration
         self._scope = blank_scope(declaration, path)
         self._quads = kind == "quads"

@@ -8,8 +8,9 @@ import importlib
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,6 +20,8 @@ from cqels.ingest.parse_errors import DEEPEST, NESTED, UnreadableFile, check_nes
 from cqels.model.errors import DataError, Source
 
 _COMPRESSIONS = (".gz", ".zst")
+CHUNK = 1 << 21
+"""Bytes that are read at a time."""
 _BUFFER = 1 << 17
 MARK = b"\xef\xbb\xbf"
 """What some programs begin a text with."""
@@ -157,3 +160,37 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(file, 1):
             text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
             yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+
+def numbered_lines(chunks: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, str]]:
+    """The lines of chunks of whole lines, as `lines_of` gives those of a file."""
+    lines = (line for chunk in chunks for line in io.BytesIO(chunk))
+    for number, line in enumerate(lines, first):
+        yield number, line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file as a `cqels.ingest.protocols.Source`."""
+
+    path: Path
+
+    @property
+    def place(self) -> str:
+        return str(self.path)
+
+    def chunks(self) -> Iterator[bytes]:
+        with open_bytes(self.path) as file, reading(self.path):
+            yield from chunks_of(file)
+
+
+def chunks_of(file: IO[bytes], *, start: int = 0, size: int | None = None) -> Iterator[bytes]:
+    """Whole lines from `start`, where the file stands, those that begin in the next `size` bytes."""
+    left = sys.maxsize if size is None else size
+    first = start == 0
+    while left > 0 and (data := file.read(min(CHUNK, left))):
+        if not data.endswith(b"\n"):
+            data += file.readline()
+        left -= len(data)
+        yield data.removeprefix(MARK) if first else data
+        first = False

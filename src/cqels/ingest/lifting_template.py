@@ -35,7 +35,7 @@ from urllib.parse import quote
 
 from pyoxigraph import Literal, NamedNode
 
-from cqels.ingest.declarations import Format, StreamDeclaration
+from cqels.ingest.declarations import FormatName, StreamDeclaration
 from cqels.ingest.element import Element, Rejected
 from cqels.ingest.element_grouping import Gap, Piece, Reject, gather
 from cqels.ingest.input_files import lines_of
@@ -46,8 +46,6 @@ from cqels.ingest.record_readers import (
     Record,
     check_columns,
     csv_names,
-    csv_records,
-    json_records,
     parquet_records,
 )
 from cqels.model.errors import DataError, Source, Span
@@ -175,23 +173,7 @@ def read_template(path: Path, *, timed: bool = True) -> Template:
         raise DataError(fault.message, source=source, span=span, hint=hint) from None
 
 
-def read_records(
-    declaration: StreamDeclaration, path: Path, format: Format, template: Template, reject: Reject
-) -> Iterator[Element]:
-    """The elements of a file."""
-    match format:
-        case "csv":
-            lines = (line for _, line in lines_of(path))
-            delimiter = delimiter_of(template, path)
-            records = csv_records(lines, template.columns, delimiter=delimiter, place=str(path))
-        case "parquet":
-            records = parquet_records(path, template.columns)
-        case _:
-            records = json_records(lines_of(path))
-    return lift_records(declaration, str(path), records, template, reject)
-
-
-def check_records(path: Path, format: Format, template: Template) -> None:
+def check_records(path: Path, format: FormatName, template: Template) -> None:
     """Refuse a file without the columns that the template names."""
     if format == "csv":
         names = csv_names((line for _, line in lines_of(path)), delimiter_of(template, path), str(path))

@@ -9,15 +9,18 @@ from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from cqels.ingest.declarations import ELEMENTS, FORMATS, RECORDS, Format, StreamDeclaration
-from cqels.ingest.documents import RDF_FORMATS, read_document, read_document_lines, read_graphs, read_subjects
+from cqels.ingest.declarations import ELEMENTS, FORMATS, RECORDS, FormatName, StreamDeclaration
+from cqels.ingest.documents import RDF_FORMATS, read_document, read_graphs, read_subjects
 from cqels.ingest.element import Element, Rejected, future_reason
 from cqels.ingest.element_grouping import Reject
 from cqels.ingest.format_detection import beginning, kind_of
-from cqels.ingest.input_files import extension_of, files_of
+from cqels.ingest.input_files import extension_of, files_of, lines_of, numbered_lines
+from cqels.ingest.line_formats import line_format
+from cqels.ingest.live_sources import live_declaration, live_format, source_of
 from cqels.ingest.parse_errors import UnreadableFile
-from cqels.ingest.timed_lines import check_lines, read_lines
-from cqels.model.errors import Source
+from cqels.ingest.protocols import Source
+from cqels.ingest.timed_lines import check_lines
+from cqels.model import errors
 from cqels.model.time import EARLIEST
 
 if TYPE_CHECKING:
@@ -25,11 +28,13 @@ if TYPE_CHECKING:
 
 
 def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], None]) -> Iterator[Element]:
-    """The elements of a stream, its files merged by time, read as they are asked for.
+    """The elements of a stream, its files merged by time, read as they are asked for; of a live source as they come.
 
     What cannot become an element goes to `reject`, and reading goes on unless that raises. A declaration that can give
     no element is refused here, before anything is read.
     """
+    if (source := source_of(declaration)) is not None:
+        return read_source(live_declaration(declaration), source, reject)
     files = files_of(declaration.path)
     template = check_files(declaration, files)
     begun = in_time(declaration, files, template)
@@ -38,6 +43,22 @@ def read_stream(declaration: StreamDeclaration, reject: Callable[[Rejected], Non
         return read_file(declaration, begun[number].path, template, reject)
 
     return _merged([each.first for each in begun], opened)
+
+
+def read_source(declaration: StreamDeclaration, source: Source, reject: Reject) -> Iterator[Element]:
+    """The elements of a live source; an UnreadableFile if its lines are not what is declared."""
+    format, template = check_source(declaration, source)
+    reader = line_format(declaration, format, live=True)
+    assert reader is not None
+    elements = reader(declaration, source.place, numbered_lines(source.chunks()), template, reject)
+    return elements if declaration.future is None else _near(elements, declaration.future, reject)
+
+
+def check_source(declaration: StreamDeclaration, source: Source) -> tuple[FormatName, Template | None]:
+    """Refuse a declaration with which a live source gives no element: its format, and its template if it has one."""
+    format = live_format(declaration, source.place)
+    check_format(declaration, format, source.place)
+    return format, _template(declaration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +156,16 @@ def _elements(
     declaration: StreamDeclaration, path: Path, template: Template | None, reject: Reject
 ) -> Iterator[Element]:
     format = check_file(declaration, path)
-    match format:
-        case "ntriples":
-            return read_lines(declaration, path, reject)
-        case "turtle" | "trig" | "jsonld":
-            readers = {
-                "document": read_document,
-                "line": read_document_lines,
-                "graph": read_graphs,
-                "subject": read_subjects,
-            }
-            read = readers[declaration.element or ELEMENTS[format][0]]
-            return read(declaration, path, RDF_FORMATS[format], reject)
-        case "csv" | "json" | "parquet":
-            from cqels.ingest.lifting_template import read_records
+    if (reader := line_format(declaration, format)) is not None:
+        return reader(declaration, str(path), lines_of(path), template, reject)
+    if format in RDF_FORMATS:
+        read = {"document": read_document, "graph": read_graphs, "subject": read_subjects}
+        return read[declaration.element or ELEMENTS[format][0]](declaration, path, RDF_FORMATS[format], reject)
+    from cqels.ingest.lifting_template import lift_records
+    from cqels.ingest.record_readers import parquet_records
 
-            assert template is not None
-            return read_records(declaration, path, format, template, reject)
+    assert template is not None
+    return lift_records(declaration, str(path), parquet_records(path, template.columns), template, reject)
 
 
 def merge(streams: Iterable[Iterator[Element]]) -> Iterator[Element]:
@@ -179,7 +193,7 @@ def _merged(firsts: Sequence[int], opened: Callable[[int], Iterator[Element]]) -
             heapq.heapreplace(heads, (following.time, number, following))
 
 
-def format_of(declaration: StreamDeclaration, path: Path) -> Format:
+def format_of(declaration: StreamDeclaration, path: Path) -> FormatName:
     """The format that is declared, or that the extension tells, or the content."""
     named = FORMATS.get(extension_of(path))
     if declaration.format is not None:
@@ -189,11 +203,12 @@ def format_of(declaration: StreamDeclaration, path: Path) -> Format:
     format = _by_content(declaration, path) or named
     if format is None:
         hint = f"declare it with format=, one of {', '.join(ELEMENTS)}"
-        raise UnreadableFile("the file's extension does not tell its format", source=Source("", str(path)), hint=hint)
+        source = errors.Source("", str(path))
+        raise UnreadableFile("the file's extension does not tell its format", source=source, hint=hint)
     return format
 
 
-def _by_content(declaration: StreamDeclaration, path: Path) -> Format | None:
+def _by_content(declaration: StreamDeclaration, path: Path) -> FormatName | None:
     if not path.is_file():  # a pipe can be read once
         return None
     match kind_of(beginning(path)):
@@ -209,10 +224,16 @@ def _by_content(declaration: StreamDeclaration, path: Path) -> Format | None:
             return None if declaration.template is None else "csv"
 
 
-def check_file(declaration: StreamDeclaration, path: Path) -> Format:
+def check_file(declaration: StreamDeclaration, path: Path) -> FormatName:
     """Refuse a declaration with which a file gives no element: the file's format."""
     format = format_of(declaration, path)
-    source = Source("", str(path))
+    check_format(declaration, format, str(path))
+    return format
+
+
+def check_format(declaration: StreamDeclaration, format: FormatName, place: str) -> None:
+    """Refuse a declaration that does not fit the format of what is at a place."""
+    source = errors.Source("", place)
     element = declaration.element or ELEMENTS[format][0]
     if element not in ELEMENTS[format]:
         hint = f"an element of this format is one of {', '.join(ELEMENTS[format])}"
@@ -222,7 +243,7 @@ def check_file(declaration: StreamDeclaration, path: Path) -> Format:
         raise UnreadableFile(f"stream <{declaration.iri}> has no time", source=source, hint=hint)
     if format in RECORDS and declaration.template is None:
         hint = "declare a lifting template: template=file.toml"
-        if path.suffix.lower() == ".json":
+        if Path(place).suffix.lower() == ".json":
             hint += "; or format=jsonld if it is JSON-LD"
         raise UnreadableFile(
             f"nothing says how the records of stream <{declaration.iri}> become triples", source=source, hint=hint
@@ -230,4 +251,3 @@ def check_file(declaration: StreamDeclaration, path: Path) -> Format:
     if format in RECORDS and declaration.time is not None:
         hint = "name the column of the time in the template and remove time="
         raise UnreadableFile("the time of a record is a column, not a predicate", source=source, hint=hint)
-    return format

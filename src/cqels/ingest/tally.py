@@ -36,6 +36,15 @@ class Rejects:
         self.tally.rejected += 1
         self._tell(rejected)
 
+    def live(self, rejected: Rejected) -> None:
+        """Of live input: the run ends now if it has to, since nobody knows when more comes."""
+        self.malformed(rejected)
+        self.check()
+
+    def of(self, *, live: bool) -> Callable[[Rejected], None]:
+        """What is told of malformed input."""
+        return self.live if live else self.malformed
+
     def late(self, rejected: Rejected) -> None:
         self.tally.late += 1
         self._tell(rejected)

@@ -17,7 +17,7 @@ from pyoxigraph import BlankNode, Literal, NamedNode, RdfFormat
 from cqels.ingest.declarations import StreamDeclaration
 from cqels.ingest.element import Element, Rejected
 from cqels.ingest.element_grouping import GENERATED_AT_TIME, Gap, Piece, Reject, gather, gather_graphs, stated_time
-from cqels.ingest.input_files import lines_of
+from cqels.ingest.input_files import lines_of, numbered_lines
 from cqels.ingest.parse_errors import UNREADABLE, UnreadableFile, parsed, reason_of, triple_of
 from cqels.model.errors import Source
 from cqels.model.terms import XSD_BOOLEAN, XSD_DECIMAL, XSD_DOUBLE, XSD_INTEGER, Term, Triple
@@ -77,11 +77,6 @@ def blank_scope(declaration: StreamDeclaration, path: Path | str) -> str:
     return "f" + blake2s(name, digest_size=5).hexdigest() + "_"
 
 
-def read_lines(declaration: StreamDeclaration, path: Path, reject: Reject) -> Iterator[Element]:
-    """The elements of one file."""
-    return read_texts(declaration, path, lines_of(path), reject)
-
-
 def read_texts(
     declaration: StreamDeclaration,
     path: Path | str,
@@ -89,15 +84,17 @@ def read_texts(
     reject: Reject,
     *,
     kind: LineKind | None = None,
+    live: bool = False,
 ) -> Iterator[Element]:
     """The elements of numbered lines, from a file or from elsewhere.
 
     What they are, unless it is known, is told by most fourth terms: a literal is a time, an IRI or blank node is a
-    graph; without any, the declared predicate has the time and a subject's lines are an element.
+    graph; without any, the declared predicate has the time and a subject's lines are an element.  The first line of
+    `live` ones that tells it decides, since those behind it may be long in coming.
     """
     lines = _lines(declaration, path, texts)
     if kind is None:
-        kind, lines = _kind_of(declaration, path, lines)
+        kind, lines = _kind_of(declaration, path, lines, live=live)
     stream, unit, predicate = declaration.iri, declaration.unit, declaration.time
     element = declaration.element or {"timed": "line", "plain": "subject", "quads": "graph"}[kind]
     match kind:
@@ -237,21 +234,25 @@ def _lines(declaration: StreamDeclaration, path: Path | str, texts: Iterable[tup
 
 
 def _kind_of(
-    declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line]
+    declaration: StreamDeclaration, path: Path | str, lines: Iterator[_Line], *, live: bool = False
 ) -> tuple[LineKind, Iterator[_Line]]:
     """Look at the first lines to tell what the file holds, and give the lines back with it.
 
-    Most lines decide, since one may be malformed: without a declared predicate, the first kind that is ahead.
+    Most lines decide, since one may be malformed: without a declared predicate, the first kind that is ahead.  Of
+    `live` lines, the first that tells it.
     """
     if declaration.element == "graph":
         return "quads", lines
     seen: list[_Line] = []
     votes: dict[LineKind | None, int] = {"timed": 0, "quads": 0, None: 0}
+    most, enough = (LEAD, 1) if live else (LOOK_AHEAD, LEAD)
     for line in lines:
         seen.append(line)
         votes[_vote(declaration, line)] += bool(line.statements)
         lead = abs(votes["timed"] - votes["quads"])
-        if len(seen) == LOOK_AHEAD or (declaration.time is None and lead >= LEAD):
+        if len(seen) == most or (declaration.time is None and lead >= enough):
+            break
+        if live and declaration.time is not None and line.statements:
             break
     told = votes["timed"] + votes["quads"]
     if told == 0 or (declaration.time is not None and told * ODD_LINES < votes[None]):
@@ -326,6 +327,21 @@ def parse_timed_line(text: str, unit: str = "ms", scope: str = "") -> tuple[int,
 def line_kind(declaration: StreamDeclaration, path: Path) -> LineKind:
     """What the lines of a file are; an UnreadableFile if the declaration does not fit them."""
     return _kind_of(declaration, path, _lines(declaration, path, lines_of(path)))[0]
+
+
+def live_line_kind(
+    declaration: StreamDeclaration, place: str, chunks: Iterator[bytes]
+) -> tuple[LineKind, Iterator[bytes]]:
+    """What the lines of a live source are, and its chunks from the first on; an UnreadableFile as `line_kind`."""
+    seen: list[bytes] = []
+
+    def noted() -> Iterator[bytes]:
+        for chunk in chunks:
+            seen.append(chunk)
+            yield chunk
+
+    kind, _ = _kind_of(declaration, place, _lines(declaration, place, numbered_lines(noted())), live=True)
+    return kind, chain(seen, chunks)
 
 
 def lines_hold(text: str) -> OneOf["timed", "nquads"] | None:

@@ -410,31 +410,14 @@ class Compiler(Windows):
             self.keep_matching()
         self.remember_dear()
         results = self.taken(make_queue(self.arena.base, len(columns) + logged))
-        words: list[int] = [0] * scheduler.PIPELINE_WORDS
-        operators = [(*each, self._idle.get(number, 1)) for number, each in enumerate(self.operators)]
-        words[scheduler.OPERATORS], words[scheduler.OPERATORS_AT] = len(operators), self._pairs(operators)
-        words[scheduler.WINDOWS], words[scheduler.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
-        words[scheduler.SLIDES] = len(self.slides)
-        words[scheduler.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
-        periods = periods_of(self.slides)
-        words[scheduler.PERIODS], words[scheduler.PERIODS_AT] = len(periods), self._pairs(periods)
-        words[scheduler.QUEUES], words[scheduler.QUEUES_AT] = len(self.queues), self.words(self.queues)
+        words = self._lists()
         words[scheduler.SOLUTIONS], words[scheduler.RESULTS] = solutions, results
         words[scheduler.EMIT] = scheduler.WHOLE if whole else scheduler.LOGGED if logged else scheduler.CHANGES
         words[scheduler.ORDERED_AT] = order
         words[scheduler.SUM] = self.taken(make_table(self.arena.base, len(columns), 1))
         words[scheduler.AT], words[scheduler.FLAGS] = -1, flags
         words[scheduler.LAST] = words[scheduler.BOUNDARY] = NEVER
-        patterns: dict[int, list[int]] = {}
-        for kind, at in self.operators:
-            if kind == scheduler.MATCH:
-                patterns.setdefault(int(self.arena.words[at]), []).append(at)
-        joins = [at for kind, at in self.operators if kind == scheduler.JOIN]
-        hints = [
-            make_hints(self.arena, each, patterns.get(int(self.arena.words[each + WINDOW_QUEUE]), ()), joins)
-            for _, each, _ in self.windows
-        ]
-        words[scheduler.HINTS_AT] = self.words(hints)
+        words[scheduler.HINTS_AT] = self._hints()
         words[scheduler.PENDING] = 1  # the first tick counts as a change
         words[scheduler.SOURCE] = source = told_again(self)
         place = self.words(words)
@@ -464,6 +447,32 @@ class Compiler(Windows):
             self.feeds,
             not logged,
         )
+
+    def _lists(self) -> list[int]:
+        """The words of a pipeline, with its operators, windows, boundaries and queues."""
+        words: list[int] = [0] * scheduler.PIPELINE_WORDS
+        operators = [(*each, self._idle.get(number, 1)) for number, each in enumerate(self.operators)]
+        words[scheduler.OPERATORS], words[scheduler.OPERATORS_AT] = len(operators), self._pairs(operators)
+        words[scheduler.WINDOWS], words[scheduler.WINDOWS_AT] = len(self.windows), self._pairs(self.windows)
+        words[scheduler.SLIDES] = len(self.slides)
+        words[scheduler.SLIDES_AT] = self._pairs([(slide, NEVER) for slide in self.slides])
+        periods = periods_of(self.slides)
+        words[scheduler.PERIODS], words[scheduler.PERIODS_AT] = len(periods), self._pairs(periods)
+        words[scheduler.QUEUES], words[scheduler.QUEUES_AT] = len(self.queues), self.words(self.queues)
+        return words
+
+    def _hints(self) -> int:
+        """For each window, what its triples are prefetched for."""
+        patterns: dict[int, list[int]] = {}
+        for kind, at in self.operators:
+            if kind == scheduler.MATCH:
+                patterns.setdefault(int(self.arena.words[at]), []).append(at)
+        joins = [at for kind, at in self.operators if kind == scheduler.JOIN]
+        hints = [
+            make_hints(self.arena, each, patterns.get(int(self.arena.words[each + WINDOW_QUEUE]), ()), joins)
+            for _, each, _ in self.windows
+        ]
+        return self.words(hints)
 
     def _pairs(self, groups: Sequence[tuple[int, ...]]) -> int:
         return self.words([word for group in groups for word in group])

@@ -272,32 +272,8 @@ class Binder(PatternBinder):
         having: list[Expression],
         order: list[tuple[Expression, bool]],
     ) -> tuple[Plan, dict[str, Expression], list[Expression], list[tuple[Expression, bool]]]:
-        keys: list[str] = []
         known = set(visible(plan))
-        for item in form.modifier.group_by:
-            expression = self.expression(item.expression)
-            no_aggregate(expression)
-            if item.name is not None:
-                if item.name.name in known or item.name.name in aliases or item.name.name in keys:
-                    raise QueryError(f"{item.name} has a value already", span=item.name.span)
-                plan = algebra.Extend(plan, item.name.name, expression)
-                keys.append(item.name.name)
-            elif isinstance(expression, Var):
-                # the papers group by a name that SELECT computes: the computation moves below the grouping
-                given = aliases.get(expression.name)
-                if given is not None and has_aggregate(given):
-                    raise QueryError(
-                        f"{expression} is what SELECT computes from each group: it cannot make the groups",
-                        span=item.span,
-                        hint="group by what the patterns bind",
-                    )
-                if expression.name not in known and given is not None:
-                    plan = algebra.Extend(plan, expression.name, given)
-                    del aliases[expression.name]
-                keys.append(expression.name)
-            else:
-                keys.append(self._name_for("key"))
-                plan = algebra.Extend(plan, keys[-1], expression)
+        plan, keys = self._group_keys(form, plan, aliases)
         aggregates: dict[Aggregate, str] = {}
 
         def folded(node: Expression) -> Expression:
@@ -328,6 +304,36 @@ class Binder(PatternBinder):
             plan, tuple(dict.fromkeys(keys)), tuple((name, aggregate) for aggregate, name in aggregates.items())
         )
         return grouped, aliases, having, order
+
+    def _group_keys(self, form: syntax.Select, plan: Plan, aliases: dict[str, Expression]) -> tuple[Plan, list[str]]:
+        """The plan with what GROUP BY computes, and the names of the keys; aliases that are keys are taken out."""
+        keys: list[str] = []
+        known = set(visible(plan))
+        for item in form.modifier.group_by:
+            expression = self.expression(item.expression)
+            no_aggregate(expression)
+            if item.name is not None:
+                if item.name.name in known or item.name.name in aliases or item.name.name in keys:
+                    raise QueryError(f"{item.name} has a value already", span=item.name.span)
+                plan = algebra.Extend(plan, item.name.name, expression)
+                keys.append(item.name.name)
+            elif isinstance(expression, Var):
+                # the papers group by a name that SELECT computes: the computation moves below the grouping
+                given = aliases.get(expression.name)
+                if given is not None and has_aggregate(given):
+                    raise QueryError(
+                        f"{expression} is what SELECT computes from each group: it cannot make the groups",
+                        span=item.span,
+                        hint="group by what the patterns bind",
+                    )
+                if expression.name not in known and given is not None:
+                    plan = algebra.Extend(plan, expression.name, given)
+                    del aliases[expression.name]
+                keys.append(expression.name)
+            else:
+                keys.append(self._name_for("key"))
+                plan = algebra.Extend(plan, keys[-1], expression)
+        return plan, keys
 
     def _only_keys(self, form: syntax.Select, keys: list[str], aliases: dict[str, Expression]) -> None:
         """Outside an aggregate a grouped SELECT may use the keys and what it has named before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from cqels.ingest import Rejected, Rejects, StreamDeclaration, Tally, merge, read_stream, settings_of
+from cqels.ingest.live_sources import is_live
 from cqels.plan.algebra import Query
 from cqels.reference.reference_engine import Reference
 from cqels.results import Result
@@ -40,7 +41,7 @@ def replay(
                 tally.results += 1
                 yield query, result
 
-    for element in merge([read_stream(each, rejects.malformed) for each in declared]):
+    for element in merge([read_stream(each, rejects.of(live=is_live(each))) for each in declared]):
         tally.elements += 1
         tally.time = element.time
         engine.push(element)

@@ -11,9 +11,6 @@ from cqels.ingest.element_batch import Batch
 from cqels.ingest.term_codec import Terms
 from cqels.model.time import LATEST
 
-FUTURE = 86_400 * 10**9
-"""How far beyond the wall clock the times of live sources may be, in nanoseconds, if nothing else is said."""
-
 
 def limit_of(future: int | None, now: int) -> int:
     """The latest time that is not further beyond `now` than `future`; None is no limit."""

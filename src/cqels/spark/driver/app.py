@@ -20,10 +20,10 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
 from cqels.engine.engine import Engine
-from cqels.engine.event_time.future_limit import FUTURE
 from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
-from cqels.ingest.declarations import check_same
+from cqels.ingest.declarations import FUTURE, check_same
+from cqels.ingest.live_sources import is_live
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
@@ -194,6 +194,9 @@ class App:
         if choice is None:
             raise CqelsError(f"'{changed}' is not what can be done with a changed file", hint=", ".join(CHANGED))
         each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
+        if is_live(each):
+            hint = "write it to a file, which --follow waits for more of; or run in this process: --engine embedded"
+            raise CqelsError(f"stream <{each.iri}>: Spark reads files, not '{each.path}'", hint=hint)
         self._declare(settings_of([each])[each.iri], _Source(each.iri, files=each, changed=choice))
 
     def _declare(self, settings: StreamSettings, source: _Source) -> None:

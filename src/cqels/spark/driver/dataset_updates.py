@@ -7,7 +7,6 @@ until another one of its topic has been read: all that are there, in their order
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,11 +83,6 @@ class Updates:
             functions.lit(None).cast("string").alias("reason"),
             functions.col("value").alias("text"),
         )
-
-
-def opened(text: str) -> str:
-    """The command of an update, if it is what was written."""
-    return json.dumps(unseal_json(text, "an update in the checkpoint", hint=_ANEW))
 
 
 def _literal(folder: Path) -> str:

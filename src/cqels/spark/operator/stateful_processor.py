@@ -28,7 +28,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from cqels.model.checksummed import seal_json, unseal_json
 from cqels.model.errors import Damaged
-from cqels.spark.driver.dataset_updates import opened
 from cqels.spark.lift.row_schemas import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
 from cqels.spark.operator.arena_files import Arenas
 from cqels.spark.operator.engine_instance import Arrival, Instance, Origin, Program, Report, chained, registration
@@ -295,6 +294,11 @@ def _damaged(how: str) -> Damaged:
 
 
 # ---------------------------------------------------------------- rows
+
+
+def opened(text: str) -> str:
+    """The command of an update (`cqels.spark.driver.dataset_updates`), if it is what was written."""
+    return json.dumps(unseal_json(text, "an update in the checkpoint", hint=_ANEW))
 
 
 def _arrival(row: Row) -> Arrival:

@@ -26,12 +26,12 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
-from cqels.engine.event_time.future_limit import FUTURE
 from cqels.ingest import Rejected, StreamDeclaration
+from cqels.ingest.declarations import FUTURE
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.element_grouping import Reject
 from cqels.ingest.file_batches import file_batches, has_timed_records, line_batches, object_batches, record_batches
-from cqels.ingest.input_files import reading
+from cqels.ingest.input_files import chunks_of, reading
 from cqels.ingest.lifting_template import Template, read_template
 from cqels.ingest.parse_errors import UnreadableFile
 from cqels.ingest.stream_files import format_of
@@ -499,7 +499,9 @@ class _Worker:
                 reject(Rejected(self._declaration.iri, place, reason, text))
 
             size = max(0, stretch.end - begin)
-            found = line_batches(self._declaration, path, file, stream, intake, malformed, start=begin, size=size)
+            found = line_batches(
+                self._declaration, path, chunks_of(file, start=begin, size=size), stream, intake, malformed
+            )
             yield from found
 
     def _whole_or_part(self, stretch: Stretch, reject: Reject) -> Iterator[Batch]:

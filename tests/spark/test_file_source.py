@@ -298,7 +298,7 @@ def test_the_size_of_micro_batches_does_not_matter(
 ) -> None:
     """Nor that of tasks; also with lines that are longer than either."""
     monkeypatch.setattr("cqels.spark.source.file_source.LEAST_TASK", 7)
-    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 1500)
+    monkeypatch.setattr("cqels.ingest.input_files.CHUNK", 1500)
     count = 3 if size < 1000 else 200
     long = f'<x:a> <x:p> "{"long" * (5 if size < 1000 else 500)}" 7 .\n'
     for name in "ab":

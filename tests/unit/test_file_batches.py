@@ -78,7 +78,7 @@ def timed(draw: random.Random, count: int, faults: float) -> str:
 @pytest.mark.parametrize("chunk", [50, 1000, 1 << 20])
 @pytest.mark.parametrize("faults", [0, 0.002, 0.1])
 def test_elements_of_several_lines(tmp_path: Path, chunk: int, faults: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", chunk)
+    monkeypatch.setattr("cqels.ingest.input_files.CHUNK", chunk)
     draw = random.Random(chunk + int(1000 * faults))
     for _ in range(3):
         path = tmp_path / "day.nq"
@@ -94,7 +94,7 @@ def test_elements_of_several_lines(tmp_path: Path, chunk: int, faults: float, mo
 
 
 def test_an_element_may_be_larger_than_what_is_read_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.ingest.file_batches.CHUNK", 100)
+    monkeypatch.setattr("cqels.ingest.input_files.CHUNK", 100)
     monkeypatch.setattr("cqels.ingest.grouped_lines.LONGEST", 1000)
     path = tmp_path / "day.nt"
     path.write_text("".join(f"<x:a> <x:p> <x:b{number}> 0 .\n" for number in range(100)))

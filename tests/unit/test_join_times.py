@@ -15,7 +15,7 @@ from cqels.kernels.operators.distinct import make_distinct, step_distinct
 from cqels.kernels.operators.join import Input, make_join, step_join
 from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN, LEFT_JOIN, make_negation, step_negation
 
-from .test_kernel_join import NO_ELEMENT, Bag, Harness, Row, check, histories, joined_stamps, many
+from .test_join import NO_ELEMENT, Bag, Harness, Row, check, histories, joined_stamps, many
 
 COLUMNS = [(0, 1), (1, 2)]
 """The two sides share one column."""

@@ -50,7 +50,7 @@ from ..random_queries import scenarios
 from ..random_shapes import shapes
 from ..scenarios import Scenario, run
 from .piped import quads_of
-from .test_wanted import Travelling
+from .test_predicate_pushdown import Travelling
 
 PREFIX = "PREFIX : <http://ex.org/> "
 SOME = Features(
