@@ -19,7 +19,7 @@ QUERIES ?= 1024
 BASELINE ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint unit fuzz cluster kafka chaos bench report rewrite figures graph clean
+.PHONY: help setup demo test test-all lint unit docs fuzz cluster kafka chaos bench report rewrite figures graph clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ lint: setup  ## ruff, mypy --strict, import contracts
 unit: setup  ## the tests alone
 	$(BIN)/pytest -n $(WORKERS)
 
+docs: setup  ## the site of the documentation into build/site, strictly
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 fuzz: setup  ## random comparisons of the evaluators, then an hour of damage, threads, signals and sequences
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/pytest -n $(WORKERS) -m fuzz
 	$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES) --jobs $(FUZZ_JOBS)
@@ -90,8 +94,8 @@ report: setup  ## every scenario beside what was published, into docs/benchmarks
 	  $(MEASURE)/$$scenario $$scenario --size $(SIZE) --baseline $(BASELINE) || exit; done
 	$(BIN)/cqels bench report $(PARTS:%=$(REPORT)/%) --into docs/benchmarks.md
 
-rewrite: setup  ## fill in the expected rows of the case files, and the page on conformance
-	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/suites/test_w3c.py
+rewrite: setup  ## fill in the expected rows of the case files, and the pages on conformance and the command line
+	REWRITE=1 $(BIN)/pytest tests/test_cases.py tests/test_fixtures.py tests/test_docs.py tests/suites/test_w3c.py
 
 figures: setup  ## what a stranger stumbles over, counted: long functions, names used twice …
 	$(BIN)/python tests/house.py

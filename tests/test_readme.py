@@ -36,20 +36,6 @@ def test_command(line: str, output: str) -> None:
     assert done.stdout == output
 
 
-@pytest.mark.parametrize("script", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["embedded", "spark"])
-def test_script(script: str) -> None:
-    if "cqels.spark" in script:
-        pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "http://ex.org/kitchen" in done.stdout
-
-
-def test_the_query_shown_is_the_query_run() -> None:
-    shown = re.search(r"```sparql\n(.*?)```", README, re.DOTALL)
-    assert shown is not None
-    assert shown[1] in (ROOT / "examples/rooms/hot.rq").read_text()
-
-
 def test_every_page_is_there() -> None:
     for page in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / page).exists(), page

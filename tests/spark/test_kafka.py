@@ -6,6 +6,7 @@ skipped.  They take a minute: `make kafka`.
 
 from __future__ import annotations
 
+import runpy
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,3 +124,16 @@ def test_a_query_over_a_topic(spark: SparkSession, servers: str) -> None:
         assert not run.wait(0.2)
     run.stop()
     assert [str(result.values[0]) for result in memory.results("values")] == [f'"{n}"' for n in range(20)]
+
+
+def test_the_example(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    """`examples/kafka` gives what `examples/json` gives of the same records."""
+    examples = Path(__file__).parents[2] / "examples"
+    example = runpy.run_path(str(examples / "kafka" / "parcels.py"))
+    send(spark, servers, "parcels", (examples / "json" / "parcels.jsonl").read_text().splitlines(), 0)
+    memory = Memory()
+    run = example["application"](spark, servers, "parcels", str(tmp_path / "state")).run(memory)
+    run.query.processAllAvailable()
+    run.stop()
+    found = [(row.nanoseconds // 10**9, row.city.value, int(row.parcels.value)) for row in memory.results()]
+    assert found == [(60, "Cork", 1), (60, "Galway", 3), (120, "Cork", 1)]

@@ -61,11 +61,12 @@ class Engine:
     push is seen by all queries before the next one is.  The child of a fork has a copy that goes on by itself; only an
     engine whose `memory` is a file stays with the parent.  After `close` results can be taken, and nothing else done.
 
-    >>> engine = Engine()
-    >>> query = engine.register("SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 10s] { ?s ?p ?o } }")
-    >>> engine.push("http://ex.org/obs", "<http://ex.org/a> <http://ex.org/p> 1 .", time="4s")
-    >>> [result.values[0].value for result in query.results()]
-    ['http://ex.org/a']
+    Examples:
+        >>> engine = Engine()
+        >>> query = engine.register("SELECT ?s WHERE { STREAM <http://ex.org/obs> [RANGE 10s] { ?s ?p ?o } }")
+        >>> engine.push("http://ex.org/obs", "<http://ex.org/a> <http://ex.org/p> 1 .", time="4s")
+        >>> [result.values[0].value for result in query.results()]
+        ['http://ex.org/a']
     """
 
     def __init__(

@@ -82,12 +82,14 @@ class _Spread:
 class App:
     """Continuous queries over streams, on Spark.
 
+    ```python
     app = App(spark, checkpoint="…")
     app.stream("http://ex.org/obs", rows, lift=cqels.lift.nquads(time="kafka"))   # any streaming DataFrame
     app.files("<http://ex.org/obs>=data/obs/*.nq?lateness=2s")                    # or files
     app.load("rooms.ttl")
     results = app.register("hot.rq")   # a streaming DataFrame
     app.run(Console()).wait()          # or all queries in one pipeline
+    ```
     """
 
     def __init__(
