@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from cqels.model.errors import CqelsError, DataError
 from cqels.spark.driver.failure_reason import RunFailed, cause, failure, of_sink, one_sentence
@@ -43,6 +43,8 @@ def test_what_ends_spark_is_one_sentence() -> None:
     assert failure("…\nMemoryError: no room").message.startswith("a process of Spark ran out of memory")
     assert failure("…\nImportError: libx.so: failed to map segment from shared object").message.startswith("a process")
     assert failure(Py4JNetworkError("Answer from Java side is empty")).message.startswith("Spark's Java has ended")
+    silent = Py4JError("An error occurred while calling o175.isActive")
+    assert failure(silent).message.startswith("Spark's Java has ended")
     assert failure(RuntimeError("odd")).message == "Spark: RuntimeError: odd"
     with pytest.raises(CqelsError, match=r"^/x/lock cannot be read or written: permission denied$"), one_sentence():
         raise PermissionError(EACCES, "Permission denied", "/x/lock")

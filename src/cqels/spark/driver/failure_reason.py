@@ -36,7 +36,8 @@ _KNOWN = (
         f"were they killed, or out of memory? Undo that, {_AGAIN}",
     ),
     (
-        r"Py4JNetworkError|Answer from Java side is empty|Error while sending or receiving|ConnectionRefused",
+        r"Py4JNetworkError|Answer from Java side is empty|Error while sending or receiving|ConnectionRefused"
+        r"|An error occurred while calling \S+$",  # without a word of Java: nobody answered
         "Spark's Java has ended",
         f"was it killed, or out of memory? Undo that, {_AGAIN}",
     ),
