@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -356,3 +358,34 @@ def test_a_function_that_does_not_come_back_is_stopped_by_a_budget_of_time(monke
         again = engine.register(ENDLESS, name="endless", time="5ms")
         engine.push(STREAM, element, time=1)
         assert again.stopped == stop.reason
+
+
+def test_a_signal_while_kernels_are_loaded_waits() -> None:
+    """In a process of its own, in which nothing has been loaded: an object of LLVM that is half made would end it."""
+    code = """if True:
+        import signal, sys
+        from cqels.kernels.compiler import kernel
+        from cqels.kernels.readers import line_tokenizer
+
+        def handle(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, handle)
+        plain, struck = kernel._engine, []
+
+        def disturbed():
+            if not struck:
+                struck.append(signal.raise_signal(signal.SIGALRM))
+            return plain()
+
+        kernel._engine = disturbed
+        try:
+            kernel.load_unit("cqels.kernels.readers.line_tokenizer")
+        except KeyboardInterrupt:
+            assert struck
+            assert kernel._LOADED, "it was not interrupted in the middle"
+            kernel.load_unit("cqels.kernels.readers.line_tokenizer")
+            sys.stdout.write("heard")
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "heard"), done.stderr

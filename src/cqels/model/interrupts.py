@@ -77,6 +77,20 @@ class Working:
             between_steps()
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Do what no exception of a handler may interrupt, not even where a value is computed: handlers wait."""
+    if get_ident() != main_thread().ident:
+        yield
+        return
+    with Working():
+        before, _STATE.exposed = _STATE.exposed, False
+        try:
+            yield
+        finally:
+            _STATE.exposed = before
+
+
 def between_steps() -> None:
     """Call the handlers that wait. What they raise comes from here."""
     if _STATE.came and get_ident() == main_thread().ident:

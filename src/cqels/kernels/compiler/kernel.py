@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cqels.model.folders import cache_part
+from cqels.model.interrupts import undisturbed
 
 SMALL = 150
 """Nodes of the syntax tree up to which a kernel of another file is copied instead of called."""
@@ -134,17 +135,19 @@ def load_unit(module: str) -> Unit:
 
 
 def _load(module: str) -> Unit:
-    header, code = _cached(module) or _compiled(module)
+    with undisturbed():  # an object of LLVM that is half made ends the process when it goes
+        header, code = _cached(module) or _compiled(module)
     for needed in header["needs"]:
         load_unit(needed)
-    engine = _engine()
-    from llvmlite import binding
+    with undisturbed():
+        engine = _engine()
+        from llvmlite import binding
 
-    engine.add_object_file(binding.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    for symbol in header["signatures"]:
-        binding.add_symbol(symbol, engine.get_function_address(symbol))
-    unit = _LOADED[module] = Unit(engine, header["signatures"])
+        engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        for symbol in header["signatures"]:
+            binding.add_symbol(symbol, engine.get_function_address(symbol))
+        unit = _LOADED[module] = Unit(engine, header["signatures"])
     return unit
 
 
