@@ -19,6 +19,7 @@ import typer
 from cqels.cli.app import app
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "cqels"
 DOCS = ROOT / "docs"
 FRAGMENTS = {"docs/benchmarks.md", "docs/deploy.md", "docs/engine.md", "docs/scenarios.md", "docs/spark.md"}
 """Pages whose blocks are parts of programs: they name files and clusters that are not here."""
@@ -110,6 +111,17 @@ def test_links_and_lines(page: Path) -> None:
         assert module in MODULES or module in {Path(each).name for each in MODULES}, module
     prose = GENERATED.sub("", BLOCK.sub("", text)).splitlines()
     assert [line for line in prose if len(line) > 160 and not line.startswith("|")] == []
+
+
+def test_modules_that_docstrings_name_are_there() -> None:
+    packages = "|".join(sorted(path.name for path in SOURCE.iterdir() if path.is_dir()))
+    named = re.compile(rf"`(?:cqels\.)?((?:{packages})(?:\.\w+)+)`")
+    for path in SOURCE.rglob("*.py"):
+        for found in named.findall(path.read_text()):
+            parts = found.split(".")
+            places = [SOURCE.joinpath(*parts[:count]) for count in range(2, len(parts) + 1)]
+            is_there = any(place.is_dir() or place.with_suffix(".py").exists() for place in places)
+            assert is_there or found.startswith("spark.jars"), f"{path}: `{found}`"
 
 
 def test_every_page_is_in_the_navigation() -> None:

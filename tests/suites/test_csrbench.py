@@ -15,7 +15,7 @@ match, and nothing when only expiry changes the average.  The elements are the l
 give the same rows, which is checked here on the 240 lines of the two sensors only: on the whole stream the naive
 evaluator would take tens of minutes.
 
-C-SPARQL, policy `window-close`: its windows are [c − d, c), those of SPEC §3 are (c − d, c].  With the boundaries one
+C-SPARQL, policy `window-close`: its windows are [c − d, c), ours are (c − d, c].  With the boundaries one
 millisecond earlier (`start` is −1 ms; all times are whole milliseconds) the two are the same sets, and all 15 and all 9
 rows come out, no other.  The answer of query 1 also has an empty relation at 10 s: no rows, so nothing is sent for it.
 
@@ -26,8 +26,9 @@ and 32 s in query 1, at 16, 20 … 36 s in query 4.  With `start` at 11,999 ms
   window is not reported.  And 3 rows of ours were not recorded: the average 0 (SPARQL 1.1 §18.5.1.4) of the windows
   that end at 4, 8 and 12 s, which hold observations but no match; nothing was recorded before the first match.
 
-With the boundaries where SPEC §3 puts them, at the multiples of the slide, an observation made exactly at a boundary is
-in the window that ends there.  What that changes is listed too (`AT_MULTIPLES`): it is what a user gets by default.
+With the boundaries where the language puts them, at the multiples of the slide, an observation made exactly at a
+boundary is in the window that ends there.  What that changes is listed too (`AT_MULTIPLES`): it
+is what a user gets by default.
 """
 
 from __future__ import annotations

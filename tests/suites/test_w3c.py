@@ -31,10 +31,10 @@ EVALUATION = ("QueryEvaluationTest", "CSVResultFormatTest")
 KNOWN = {
     "sparql11/cast/cast-decimal": (
         "The data has `0E1` and `1E0`, the result has `0.0` and `1.0` for the same variable, which a pattern binds: "
-        "literals keep their lexical form (RDF 1.1 §3.3, SPEC §1)."
+        "literals keep their lexical form (RDF 1.1 §3.3)."
     ),
     "sparql11/csv-tsv-res/tsv03": (
-        "The data has `1.0E6`, the result has `1.0e6`: literals keep their lexical form (RDF 1.1 §3.3, SPEC §1)."
+        "The data has `1.0E6`, the result has `1.0e6`: literals keep their lexical form (RDF 1.1 §3.3)."
     ),
 }
 """Evaluation tests that fail, static and streamed alike, and why that is right. They have to fail."""
@@ -177,7 +177,7 @@ The W3C's query suites for SPARQL 1.0 and 1.1, run by `tests/suites/test_w3c.py`
 
 ## Accepted, not run
 
-Of the positive syntax tests these parse and are refused when they are registered (SPEC §7).
+Of the positive syntax tests these parse and are refused when they are registered.
 
 | tests | message |
 |---|---|

@@ -1,4 +1,4 @@
-"""The engine that people use: queries come and go while streams run, all in this process (SPEC §8)."""
+"""The engine that people use: queries come and go while streams run, all in this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The rest of a query that is spread: what is computed over all solutions, of the changes that its parts tell.
+"""The global stage of a partitioned query: merges the changes of all partitions into GROUP BY, DISTINCT, ORDER BY.
+
+It runs on the driver of Spark (`spark.driver.global_stages`); `plan.partitioning` decides whether a query needs one.
 
 It is a pipeline like any other, but for its input: not elements of streams but rows, as of a log that another pipeline
-wrote (`kernels.feed`).  A tick at which no part tells of a change changes nothing here either.
+wrote (`kernels.operators.shared_input`).  A tick at which no part tells of a change changes nothing here either.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Rest:
     """Computes the rest of a query from tick to tick; `close` it at the end."""
 
     def __init__(self, query: Query) -> None:
-        """The rest of a query, which has a name (`plan.spread`)."""
+        """The rest of a query, which has a name (`plan.partitioning`)."""
         self._core = Core(Store(), Arena(), share=False)
         stream = self._core.registry.add_stream(_CHANGES)
         self._columns = next(node.columns for node in walk_plan(query.plan) if isinstance(node, Reused))
@@ -59,7 +61,7 @@ class Rest:
         self._core.registry.make(self._running, Fit(query.plan, fresh, {0: self._log}, ()))
 
     def apply(self, changes: pyarrow.Table) -> pyarrow.RecordBatch:
-        """What is sent when solutions have changed so, as `engine.columns.terms_of` tells it.
+        """What is sent when solutions have changed so, as `engine.output.arrow_columns.terms_of` tells it.
 
         The columns are `tick`, `time` and `weight`, those of solutions (`?name`, texts of N-Triples), and
         `newest` if it matters how fresh they are; ticks are in order.  What is no solution but says which is the first

@@ -107,7 +107,7 @@ class Running:
 
     @property
     def shape(self) -> str:
-        """What these numbers mean: the same for pipelines that can have one another's (`flow.places`)."""
+        """What these numbers mean: the same for pipelines that can have one another's (`physical.relocation`)."""
         return self._named()[2]
 
     def _named(self) -> tuple[Pipeline, tuple[str, ...], str]:

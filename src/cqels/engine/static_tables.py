@@ -1,4 +1,4 @@
-"""The static parts of queries: tables of words in the arena whose changes flow like those of windows (SPEC §5)."""
+"""The static parts of queries: tables of words in the arena whose changes flow like those of windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The numbers in what Python knows of a pipeline, each by its name: to write them down, and to put others in.
+"""The offsets in the arena that Python knows of a pipeline, each by a name: snapshots write them, and put others in.
+
+Used by `engine.state.snapshot` when the memory of an engine is restored into pipelines that have been compiled anew.
 
 A name is a path such as `tables/0/stage/queue`.  Its words are those of `FIELDS`, not of the classes, which may be
 called otherwise in a later release.  All else that is known of a pipeline, names of columns and the plans of its parts,

@@ -245,7 +245,7 @@ class Thresholds(Plan):
 
 @dataclass(frozen=True, slots=True)
 class Reused(Plan):
-    """A join of streams that other queries have too: it is computed once for all of them (`plan.reuse`).
+    """A join of streams that other queries have too: it is computed once for all of them (`plan.sharing.common_joins`).
 
     `part` is its number, and `columns` are its variables, in the order in which all know them.
     """

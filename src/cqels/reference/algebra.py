@@ -1,7 +1,7 @@
 """The naive evaluator: every node of a plan by its definition, over the graphs of one tick.
 
-It is the judge of every other evaluator, so it is written to be read beside SPARQL 1.1 §18 and SPEC §3–§4.  Nothing
-is remembered from one tick to the next.
+It is the judge of every other evaluator, so it is written to be read beside SPARQL 1.1 §18 and the language
+reference.  Nothing is remembered from one tick to the next.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From two results of a query, the one before and the one now, to what is sent (SPEC §4)."""
+"""From two results of a query, the one before and the one now, to what is sent."""
 
 from __future__ import annotations
 

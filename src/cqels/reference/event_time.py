@@ -1,4 +1,4 @@
-"""Event time: elements are put in order, late ones are told apart, silent streams are not waited for (SPEC §6)."""
+"""Event time: elements are put in order, late ones are told apart, silent streams are not waited for."""
 
 from __future__ import annotations
 

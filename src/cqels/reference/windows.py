@@ -1,4 +1,4 @@
-"""What a window holds at a tick, straight from SPEC §3: a selection from everything that has arrived."""
+"""What a window holds at a tick, straight from the language reference: a selection from everything that has arrived."""
 
 from __future__ import annotations
 

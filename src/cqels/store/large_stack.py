@@ -1,4 +1,4 @@
-"""A large stack for what Oxigraph parses and runs: it goes down the text of a query on the stack of its caller."""
+"""A large stack for Oxigraph, which parses and evaluates recursively: an overflow there would end the process."""
 
 from __future__ import annotations
 

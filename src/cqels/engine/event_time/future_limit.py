@@ -1,4 +1,4 @@
-"""Times far beyond the wall clock: one such element would make all that follows late, so it is rejected (SPEC §6)."""
+"""Times far beyond the wall clock: one such element would make all that follows late, so it is rejected."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Event time over batches: elements are put in order, late ones are told apart, silent streams are not waited for.
 
-What is released, and what is late, is the same however the elements are cut into batches (SPEC §6).
+What is released, and what is late, is the same however the elements are cut into batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The policy `cqels-1`: SLIDE is ignored, and what changes by expiry alone is not sent (SPEC §4).
+"""The policy `cqels-1`: SLIDE is ignored, and what changes by expiry alone is not sent.
 
 So an element makes two steps of one tick: what its time lets expire, then what it brings.  Only the second is sent.
 """

@@ -1,4 +1,4 @@
-"""From what the kernels send to what a query emits: rows of words become results (SPEC §4).
+"""From what the kernels send to what a query emits: rows of words become results.
 
 The machine sends rows with a weight, the tick's time and number, and columns: for `rstream` and `snapshot` whole
 results in their order, each behind a row of weight 0 that announces it, else how the number of each solution changed.

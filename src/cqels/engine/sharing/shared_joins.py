@@ -1,9 +1,10 @@
 """Queries of different shapes that have joins of streams in common: each join is a pipeline that feeds theirs.
 
 As with those that share a whole pipeline, they have been registered with nothing happening between, and what they have
-in common is known when something happens (`plan.reuse`).  They read the same streams under the same slides, so that all
-have the same ticks.  A pipeline that feeds others works a block of elements off before them, and logs what changed at
-each tick (`kernels.feed`); the others go through the same block and find it there.
+in common is known when something happens (`plan.sharing.common_joins`).  They read the same streams under the same
+slides, so that all have the same ticks.  A pipeline that feeds others works a block of elements off before
+them, and logs what changed at each tick (`kernels.operators.shared_input`); the others go through the same block and
+find it there.
 """
 
 from __future__ import annotations

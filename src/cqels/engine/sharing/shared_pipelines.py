@@ -2,8 +2,9 @@
 
 Queries share if nothing happened between their registrations: no element, no heartbeat, no change of the dataset.
 Each has the results that it would have alone, since the windows of all of them have seen the same.  So the pipeline is
-made when something happens: then it is known who shares it, what varies (`plan.templates`), how wide the widest windows
-are, and which thresholds (`engine.thresholds`) are the loosest.
+made when something happens: then it is known who shares it, what varies (`plan.sharing.query_templates`), how wide
+the widest windows are, and which thresholds (`engine.sharing.threshold_order`) are the loosest.  Which queries share is
+decided by `Registry` (`engine.registry`); here is what they share, and how its results are routed to each.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The page is JSON.  In a snapshot it lies before the arena; where an arena is a file that another process attaches, it is
 in a block of the arena.  Python's part of a
 pipeline is made again when its query is registered; all that the arena knows better are the places in it, so these are
-written down by their names (`flow.places`).
+written down by their names (`physical.relocation`).
 """
 
 from __future__ import annotations

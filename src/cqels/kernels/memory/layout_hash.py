@@ -1,4 +1,8 @@
-"""The layouts of all records in an arena, as one hash: it changes by itself when a layout does."""
+"""The layouts of all records in an arena, as one hash: it changes by itself when a layout does.
+
+Every integer constant of every module of kernels is in it, one that only tunes something too: after a change of any of
+them, state of before is rebuilt from what windows hold (`engine.state.window_contents`), not taken as it is.
+"""
 
 from __future__ import annotations
 

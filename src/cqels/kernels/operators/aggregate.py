@@ -5,11 +5,11 @@ The law: what has been sent, added up, is `Evaluator._group` of all rows that ca
 A step (`step_group`) reads the rows of the input queue and sends, for each group that they touched and that is now
 another, the row that goes and the row that comes.  It gives DONE, or where Python is needed
 
-    ASKING   a term is not known well enough to be put in order: `lore.tell`, and step again;
-    WANTED   values that only Python can write down, once for each group that was touched: `folds.answer`, step again;
+    ASKING   a term is not known well enough to be put in order: `sort_key_fallback.tell`, and step again;
+    WANTED   values that only Python can write, once for each group touched: `aggregate_setup.answer`, step again;
     FULL     the arena is full: nothing can be done.
 
-What was asked for is told, and the step goes on where it stopped.  `folds.run_group` does all of that.
+What was asked for is told, and the step goes on where it stopped.  `aggregate_setup.run_group` does all of that.
 
     word    of the operator                                   word    of an aggregate
     0, 1    queues it reads and writes                        0       what it computes
@@ -625,7 +625,7 @@ def tell_groups(base, operator, now):
 
 @kernel
 def group_step(base, operator, now):
-    """The step as the machine takes it: NEED_CALL where Python has to do something first (`folds.serve`)."""
+    """The step as the machine takes it: NEED_CALL where Python has to do something first (`aggregate_setup.serve`)."""
     status = step_group(base, operator)
     if status == DONE:
         return delta_queue.DONE

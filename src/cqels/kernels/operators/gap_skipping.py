@@ -1,8 +1,8 @@
 """Gaps: boundaries of sliding windows that time passes without a change, which are counted, not worked off.
 
 Every boundary passed is a tick, whose number results carry, but one at which no window changes and no operator waits
-for the time does nothing.  So a gap costs what changes in it: the machine asks each window and each operator when it
-changes next, and goes to the first boundary that is not before that.
+for the time does nothing.  So a gap costs what changes in it: the scheduler (`_close_boundary` there) asks each window
+and each operator when it changes next, and goes to the first boundary that is not before that.
 
 The boundaries of several slides are counted by inclusion and exclusion: those of s and t together are
 

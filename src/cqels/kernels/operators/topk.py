@@ -484,7 +484,7 @@ def _send(base, operator):
 
 @kernel
 def step_ordered(base, operator):
-    """Read the input queue, write the output queue, or go on with that: DONE, AGAIN, ASKING (`lore.tell`) or FULL."""
+    """Read the input queue, write the output queue: DONE, AGAIN, ASKING (`sort_key_fallback.tell`) or FULL."""
     if load(base, operator + PHASE) == _COMING and load(base, operator + ROW) + load(base, operator + COPIES) == 0:
         forget_lore(base, load(base, operator + TERMS))
     while load(base, operator + PHASE) != _SENDING:
@@ -514,7 +514,7 @@ def step_ordered(base, operator):
 
 @kernel
 def ordered_step(base, operator, now):
-    """The step as the machine takes it: NEED_CALL where Python has to tell about a term first (`lore.tell`)."""
+    """The step as the scheduler takes it: NEED_CALL where Python has to tell of a term (`sort_key_fallback.tell`)."""
     status = step_ordered(base, operator)
     if status == DONE:
         return delta_queue.DONE

@@ -1,4 +1,4 @@
-"""Updates of the dataset while a pipeline runs: commands to all engines, in numbered files of the checkpoint.
+"""Answers of SERVICE endpoints that change while a pipeline runs: updates of the dataset, as files of the checkpoint.
 
 Spark reads them as one more source.  So it writes down which micro-batch each of them belongs to before that begins:
 one that is repeated has the same updates, and each comes once, behind all elements of its micro-batch.  A file stays

@@ -76,8 +76,8 @@ class _Scheduler:
     """Chooses instances for queries, one after the other.
 
     What an instance will have to do is what it did lately, and for each pipeline that has come since the average of all
-    pipelines.  A query goes where it can share a pipeline (`plan.templates`); else to the instance with least to do,
-    and among such that differ by less than half a pipeline to one that has its streams already.
+    pipelines.  A query goes where it can share a pipeline (`plan.sharing.query_templates`); else to the instance with
+    least to do, and among such that differ by less than half a pipeline to one that has its streams already.
     """
 
     strategy: str

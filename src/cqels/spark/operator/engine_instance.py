@@ -187,12 +187,12 @@ class Origin:
 class Arrival(NamedTuple):
     """A block of a source and the sequence of the source that it belongs to; or, with neither, the source's end.
 
-    Or a command, which has no stream: `{"register": name, "query": …}` (`plan.written`), with a fingerprint if it is
+    Or a command, which has no stream: `{"register": name, "query": …}` (`plan.plan_json`), with a fingerprint if it is
     the program's and the `memory` and `time` of its budget (`registration`); `{"drop": name}`; `{"heartbeat": time}`
     for all streams or one `stream`; `{"update": text}`, or what to `remove` and to `add` as N-Quads, and which `graphs`
-    there are then; `{"answers": …}`, what endpoints answer now (`store.answers`); `{"finish": true}` if nothing is held
-    back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query took more than its
-    budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
+    there are then; `{"answers": …}`, what endpoints answer now (`store.service_answers`); `{"finish": true}` if
+    nothing is held back any more.  `{"stop": name, "reason": …, "ticks": …}` is not commanded but noted: a query
+    took more than its budget in this micro-batch; when that is repeated, it is stopped after so many of its ticks.
     """
 
     stream: int = -1
