@@ -618,3 +618,18 @@ def test_dahcc() -> None:
     assert turtle == ntriples
     assert {len(element.triples) for element in turtle} == {6}
     assert turtle[1].time - turtle[0].time == 16 * MILLISECOND
+
+
+def test_nodes_without_labels_are_the_same_at_each_reading(read: Reading) -> None:
+    """The parser names them at random; what is read again, after a crash say, must give the same results."""
+    text = "".join(
+        f'<x:g{n}> {{ <x:a> <x:p> [ <x:q> ( {n} _:x ) ] . }} <x:g{n}> {PROV} "1970-01-01T00:00:0{n}Z"^^'
+        "<http://www.w3.org/2001/XMLSchema#dateTime> .\n"
+        for n in range(3)
+    )
+    first = read("a.trig", text)
+    assert first == read("a.trig", text)
+    nodes = {
+        term.value for element in first for triple in element.triples for term in triple if type(term) is BlankNode
+    }
+    assert len(nodes) == 3 * 3 + 1, "that with a label is one"

@@ -147,8 +147,7 @@ def read_graphs(declaration: StreamDeclaration, path: Path, format: RdfFormat, r
 def _graph_pieces(
     declaration: StreamDeclaration, path: Path, format: RdfFormat, reject: Reject
 ) -> Iterator[Piece | Gap]:
-    # Labels keep their text behind the file's scope: a table of labels would grow with the stream.
-    names = _PrefixedBlankNodes(blank_scope(declaration, path))
+    names = _LabelledBlankNodes(blank_scope(declaration, path))
     with open_bytes(path) as file:
         try:
             with reading(path):
@@ -176,6 +175,11 @@ def _element(declaration: StreamDeclaration, quads: Iterable[Quad], scope: str, 
     return Element(declaration.iri, time, triples)
 
 
+_RANDOM = re.compile("[a-f][0-9a-f]{23,31}")
+"""The names that the parser gives: 128 bits in hexadecimal."""
+_REMEMBERED = 100_000
+
+
 class _PrefixedBlankNodes:
     """Blank nodes named by a scope and the label they have in the file."""
 
@@ -191,6 +195,28 @@ class _PrefixedBlankNodes:
     def triple(self, triple: Triple) -> Triple:
         subject, predicate, object_ = triple
         return self.resource(subject), predicate, self.resource(object_) if isinstance(object_, BlankNode) else object_
+
+
+class _LabelledBlankNodes(_PrefixedBlankNodes):
+    """Labels keep their text, since a table of them would grow with the stream; what has none is numbered.
+
+    Nothing but its own statement can refer to a node without a label, which the parser names at random.
+    """
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(scope)
+        self.numbers: dict[str, int] = {}
+        self.count = 0
+
+    def name(self, node: BlankNode) -> str:
+        if _RANDOM.fullmatch(node.value) is None:
+            return node.value
+        if node.value not in self.numbers:
+            if len(self.numbers) == _REMEMBERED:
+                del self.numbers[next(iter(self.numbers))]
+            self.numbers[node.value] = self.count
+            self.count += 1
+        return f"-{self.numbers[node.value]}"  # no label begins with that
 
 
 class _NumberedBlankNodes(_PrefixedBlankNodes):
