@@ -22,13 +22,13 @@ from ..unit.test_golden import RELEASES
 
 OTHER_LAYOUTS = """
 from pathlib import Path
-from cqels.kernels import layouts
+from cqels.kernels.memory import layout_hash
 
 def other_layouts():
     Path(__file__).with_name("asked").touch()
     return "others"
 
-layouts.layouts = other_layouts
+layout_hash.layouts = other_layouts
 """
 """What a Python of Spark runs first, so that it has other layouts than any release."""
 
