@@ -1,9 +1,9 @@
-"""Snapshots: the arena as it is, and a page of what Python knows; versioned, with checksums, and tied to the queries.
+"""Snapshots: a page of what Python knows, the arena as it is, and what windows hold; versioned, with checksums.
 
-The page is JSON.  In a snapshot it lies before the arena; where an arena is a file that another process attaches, it is
-in a block of the arena.  Python's part of a
-pipeline is made again when its query is registered; all that the arena knows better are the places in it, so these are
-written down by their names (`physical.relocation`).
+The page is JSON.  In a snapshot it lies before the arena, and what windows hold (`engine.state.window_contents`) behind
+it: of that an engine is made again whose layouts are others.  Where an arena is a file that another process attaches,
+the page is in a block of the arena.  Python's part of a pipeline is made again when its query is registered; all that
+the arena knows better are the offsets in it, so these are written down by their names (`physical.relocation`).
 """
 
 from __future__ import annotations
