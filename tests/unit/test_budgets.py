@@ -135,12 +135,31 @@ def test_static_data_counts(engine: Engine, tmp_path: Path) -> None:
         new.take()
 
 
-def test_an_arena_that_is_full_is_another_thing() -> None:
-    with Engine(size=1 << 22) as engine:
-        engine.register(GREEDY, memory="1GB")
-        with pytest.raises(MemoryError, match="full"):
-            engine.push(STREAM, lines(100_000))
+def test_an_engine_that_has_no_more_memory_stops_the_query_that_asks_for_it() -> None:
+    with Engine(size=1 << 23, stopped=lambda query: None) as engine:
+        greedy = engine.register(BILLIONS, name="greedy", memory="1GB", policy="window-close")
+        modest = engine.register(PREFIX + "SELECT ?x { STREAM :s [NOW] { ?x :p ?y } }", emit="rstream")
+        for number in range(3):
+            engine.push(STREAM, TWO, time=f"{number}s")
+        assert greedy.stopped is not None
+        assert "the engine has no more memory: the arena is full, and it holds" in greedy.stopped
+        assert len(modest.take()) == 6
 
+
+def test_without_a_budget_an_engine_that_has_no_more_memory_says_so_and_takes_no_more() -> None:
+    with Engine(size=1 << 23) as engine:
+        engine.register(BILLIONS, policy="window-close")
+        engine.push(STREAM, TWO, time="0s")
+        for _ in range(2):
+            with pytest.raises(CqelsError, match="full") as raised:
+                engine.push(STREAM, TWO, time="1s")
+            assert isinstance(raised.value, MemoryError)
+            assert raised.value.hint is not None
+
+
+BILLIONS = PREFIX + "SELECT ?x ?y { STREAM :s [RANGE 10s SLIDE 1ns] { ?x :p ?y } }"
+"""Asks for a result at every nanosecond of ten seconds."""
+TWO = "<http://ex.org/a> <http://ex.org/p> 1, 2 ."
 
 # ---------------------------------------------------------------- time
 

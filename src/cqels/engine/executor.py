@@ -19,6 +19,7 @@ from cqels.kernels.containers.delta_queue import DONE, FULL, PAUSED
 from cqels.kernels.memory.arena import HEAP, SHARED, give
 from cqels.kernels.operators.filter_extend import PROGRAM
 from cqels.kernels.terms.sort_key_fallback import tell
+from cqels.model.errors import ArenaFull
 from cqels.model.interrupts import between_steps
 from cqels.physical.payload_times import tell_times
 
@@ -167,7 +168,7 @@ class Executor:
     def _raise_full(self, running: Running) -> NoReturn:
         error, self._abandoned = self._abandoned, None
         if error is None:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         running.broken = True
         raise error
 

@@ -32,6 +32,7 @@ from cqels.kernels.containers.delta_queue import (
 )
 from cqels.kernels.memory.arena import Arena
 from cqels.model.dictionary import term_of
+from cqels.model.errors import ArenaFull
 from cqels.physical.incremental_support import times_matter
 from cqels.physical.order_by import orders_matter
 from cqels.plan.algebra import Query, Reused, walk_plan
@@ -85,7 +86,7 @@ class Rest:
             rows[:, COLUMNS + number] = self._words(changes[f"?{name}"])
         rows[:, -1] = before + 1 + which
         if len(rows) and add_rows(arena.base, self._log, len(rows)) == 0:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         start = int(arena.words[self._log + DATA])
         arena.words[start : start + rows.size] = rows.reshape(-1)
         nothing = np.zeros(len(times), np.int64)

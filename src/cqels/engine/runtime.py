@@ -20,6 +20,7 @@ from cqels.engine.term_gc import TermCollector
 from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels import scheduler
 from cqels.kernels.memory.arena import Arena
+from cqels.model.errors import ArenaFull
 from cqels.model.interrupts import Working, between_steps
 from cqels.plan.algebra import Service, walk_plan
 from cqels.store.dataset import Store
@@ -87,7 +88,7 @@ class Core:
 
     def _check_room(self) -> None:
         if self._is_full:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
 
     # ------------------------------------------------------------ batches
 

@@ -12,6 +12,7 @@ from cqels.engine.state.budgets import within
 from cqels.ingest.element_batch import Words
 from cqels.kernels.memory.arena import FIRST
 from cqels.kernels.terms import term_table
+from cqels.model.errors import ArenaFull
 
 _FEWEST_TERMS = 1 << 16
 """Terms that a dictionary has at least before the first collection."""
@@ -48,7 +49,7 @@ class TermCollector:
         state.terms.forget()
         self._forget_lore(pipelines)
         if not term_table.clear_marks(base, dictionary):
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         self._mark_arena(block)
         self._mark_outside()
         gone = int(term_table.sweep(base, dictionary))

@@ -27,6 +27,7 @@ from cqels.ingest.parse_errors import UNREADABLE
 from cqels.ingest.record_readers import check_columns, csv_names, csv_records
 from cqels.kernels.memory.byte_strings import MANY
 from cqels.kernels.readers.csv_lifter import DONE, FULL, NO_ROOM, UNTIMED, read_records
+from cqels.model.errors import ArenaFull
 
 PIECE = 1 << 18
 """Bytes that are read at a time: not more than stay near."""
@@ -256,7 +257,7 @@ class _Lifting:
             if state in (DONE, NO_ROOM):
                 continue
             if state == FULL:
-                raise MemoryError("the arena is full")
+                raise ArenaFull
             if state == UNTIMED and (time := self._next_time()) is not None:
                 told = text.position, time
                 continue

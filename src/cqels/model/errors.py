@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from cqels.model.redact import redacted
+from cqels.model.sizes import format_size
 
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Ends of lines, control characters, and what stands for bytes that are no characters."""
@@ -107,6 +108,18 @@ class QueryError(CqelsError):
 
 class QueryStopped(CqelsError):
     """A query that took more than its budget has no more results."""
+
+
+class ArenaFull(CqelsError, MemoryError):
+    """An engine has no more memory."""
+
+    def __init__(self, size: int | None = None) -> None:
+        told = "the arena is full" if size is None else f"the arena of {format_size(size)} is full"
+        super().__init__(
+            f"the engine has no more memory: {told}",
+            hint="is a window too large, or does it slide too often? A query with a budget (memory='200MB') is stopped "
+            "alone; an engine may have more (size=…)",
+        )
 
 
 class Damaged(CqelsError):

@@ -20,6 +20,7 @@ from cqels.kernels.operators.project_union import make_copied, make_project, mak
 from cqels.kernels.operators.shared_input import make_feed
 from cqels.kernels.operators.threshold_router import make_thresholds
 from cqels.lang.expressions import Call, Constant, Expression, Var
+from cqels.model.errors import ArenaFull
 from cqels.model.terms import Term
 from cqels.physical.early_conditions import early_conditions
 from cqels.physical.expression_compiler import Given, compile_expression
@@ -268,5 +269,5 @@ class Operators:
 
     def taken(self, place: int) -> int:
         if place == 0:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         return int(place)

@@ -12,6 +12,7 @@ from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, NEVER, NUMBER,
 from cqels.kernels.memory.arena import Arena
 from cqels.lang.expressions import Expression
 from cqels.lang.syntax import Range
+from cqels.model.errors import ArenaFull
 from cqels.plan.algebra import Plan, Query, Source, Triple
 
 RANK = "_:.key rank"
@@ -192,7 +193,7 @@ def put_row(arena: Arena, queue: int, words: tuple[int, ...]) -> None:
     """Put a row with its weight and stamps into a queue."""
     place = int(add_row(arena.base, queue))
     if place == 0:
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     arena.words[place : place + len(words)] = words
 
 
@@ -201,7 +202,7 @@ def put_rows(arena: Arena, queue: int, rows: npt.NDArray[np.int64], weights: npt
     count = len(rows)
     first = int(add_rows(arena.base, queue, count))
     if first == 0:
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     width = COLUMNS + rows.shape[1]
     block = arena.array(first, count * width).reshape(count, width)
     block[:, WEIGHT], block[:, TIME], block[:, NUMBER], block[:, OLDEST] = weights, NEVER, -1, ALWAYS

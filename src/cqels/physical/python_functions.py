@@ -25,6 +25,7 @@ from cqels.kernels.operators.filter_extend import PROGRAM
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Expression, Var
 from cqels.model.dictionary import decode, encode
+from cqels.model.errors import ArenaFull
 from cqels.model.ids import Register, Tag, register_value
 from cqels.model.interrupts import exposed
 from cqels.model.terms import XSD, Term, boolean
@@ -84,7 +85,7 @@ class Calls:
         self.dictionary = dictionary
         self.memo: int = make_memo(self.arena.base, limit) if memo is None else memo
         if self.memo == 0:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         self.computed = 0
         self.asked: list[tuple[int, Function]] = []
         """The functions asked for since this was emptied, with their numbers."""
@@ -149,7 +150,7 @@ class Calls:
         """Run the step of an operator to its end, answering what it asks."""
         while (status := step(self.arena.base, operator, now)) != DONE:
             if status == FULL:
-                raise MemoryError("the arena is full")
+                raise ArenaFull
             self.answer(int(self.arena.words[operator + PROGRAM]))
 
     def answer(self, program: int) -> None:
@@ -168,7 +169,7 @@ class Calls:
         words[request + RESULT] = result
         self.computed += 1
         if not remember(self.arena.base, self.memo, request):
-            raise MemoryError("the arena is full")
+            raise ArenaFull
 
     def _compute(self, number: int, arguments: list[int]) -> Term:
         if number == MATERIALISE:

@@ -14,6 +14,7 @@ from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN
 from cqels.kernels.operators.payload_time_window import make_told
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
+from cqels.model.errors import ArenaFull
 from cqels.physical.operator_builder import Operators
 from cqels.physical.pipeline import Kept, Stage, Table, WholeGraph, tells_time
 from cqels.plan import algebra
@@ -134,7 +135,7 @@ class Windows(Operators):
                     words += [self.calls.word_of(term), -1]
         self.arena.words[place + window.STAR] = made = self.words(words)
         if not star_window.open_star(self.arena.base, made):
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         return stage
 
     def _window(self, source: Source, readers: list[int]) -> int:

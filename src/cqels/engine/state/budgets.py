@@ -124,7 +124,7 @@ class Stop:
 
 
 class _Exceeded(Exception):
-    """There is no more memory in the budget."""
+    """There is no more memory, in the budget or in the whole engine: the reason."""
 
 
 class _Overdue(BaseException):
@@ -152,8 +152,8 @@ def within(state: EngineState, running: Running) -> Iterator[None]:
     try:
         with _limited(state, running):
             yield
-    except _Exceeded:
-        stop(state, running, _too_large(running.guard), state.elements, state.last)
+    except _Exceeded as exceeded:
+        stop(state, running, str(exceeded), state.elements, state.last)
 
 
 @contextmanager
@@ -165,13 +165,16 @@ def _limited(state: EngineState, running: Running) -> Iterator[None]:
     try:
         with arena.heap(heap):
             yield
-    except MemoryError:
+    except MemoryError as error:
         if words[heap + LIMIT] != REACHED:
-            raise
+            if most is None:
+                raise
+            raise _Exceeded(f"{error.args[0]}, and it holds {format_size(arena.held_in(heap) * 8)}") from error
     finally:
         limit, words[heap + LIMIT] = int(words[heap + LIMIT]), 0
     if limit == REACHED or (most is not None and arena.held_in(heap) > most):
-        raise _Exceeded
+        assert running.guard is not None
+        raise _Exceeded(_too_large(running.guard))
 
 
 def _most(state: EngineState, running: Running) -> int | None:
@@ -241,8 +244,8 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     try:
         with _limited(state, running), _watching(executor, is_late if timed else None):
             done = executor.work(running, block, None if known is None else known.ticks)
-    except _Exceeded:
-        reasons.append(_too_large(guard))
+    except _Exceeded as exceeded:
+        reasons.append(str(exceeded))
         return True
     except _Overdue:
         reasons.append(late[-1])

@@ -42,6 +42,7 @@ from collections.abc import Sequence
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.memory.arena import Arena, give, load, store, take
+from cqels.model.errors import ArenaFull
 
 DATA, LAST, USED, SHIFT, WORDS, LEAD, MEMBERS, OPENED, RECENT, NEAR = range(10)
 FOLLOWING, TABLE, OPEN, OWN, IDLE, LINK, SORTED, KEYS, KEY = range(9)
@@ -93,7 +94,7 @@ def make_counter(arena: Arena, offsets: Sequence[int]) -> int:
     """A one-way index: key → count."""
     index = make_index(arena, make_table(arena, len(offsets), lead=True), offsets)
     if not open_index(arena.base, index):
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     return index
 
 

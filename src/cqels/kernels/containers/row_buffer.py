@@ -79,6 +79,7 @@ from cqels.kernels.containers.row_storage import (
     weight_at,
 )
 from cqels.kernels.memory.arena import Arena, copy, fetch, give, load, store, take
+from cqels.model.errors import ArenaFull
 
 AHEAD = 4
 """How many rows ahead of the one worked on is brought near what the next ones will touch."""
@@ -115,7 +116,7 @@ def _make(arena: Arena, kind: int, columns: int, room: int, *, own: int = 0, bar
     if kind == BAG:
         block[FINDER] = make_finder(arena.base)
         if block[FINDER] == 0:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
     return buffer
 
 
@@ -141,13 +142,13 @@ def add_index(arena: Arena, buffer: int, columns: Sequence[int], *, by_stamps: b
     index = make_index(arena, table, offsets)
     stride = padded((link + links + 1) // 2 - int(arena.words[buffer + BARE]))
     if not resize(arena.base, buffer, int(arena.words[buffer + ROOM]), stride):
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     arena.words[index + LINK] = link
     arena.words[index + SORTED] = by_stamps
     arena.words[index + FOLLOWING] = arena.words[buffer + INDEXES]
     arena.words[buffer + INDEXES] = index
     if by_stamps and not build(arena.base, buffer, index):
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     return index
 
 

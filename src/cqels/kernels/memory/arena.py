@@ -50,6 +50,7 @@ from llvmlite import ir
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.compiler.type_inference import WORD, lowered
+from cqels.model.errors import ArenaFull
 
 MAGIC = 0x4351454C5300_0002  # "CQELS", layout 2
 USED, SIZE, HELD, HEAPS, ROOTS, HEAP, SHARED, FIRST = 1, 2, 3, 4, 5, 14, 16, 72
@@ -399,14 +400,14 @@ class Arena:
     def take(self, words: int) -> int:
         place = int(take(self.base, words))
         if place == 0:
-            raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
+            raise ArenaFull(len(self.words) * 8)
         return place
 
     def make_heap(self) -> int:
         """A new heap: its place."""
         heap = int(make_heap(self.base))
         if heap == 0:
-            raise MemoryError(f"the arena of {len(self.words) * 8:,} bytes is full")
+            raise ArenaFull(len(self.words) * 8)
         return heap
 
     @contextmanager

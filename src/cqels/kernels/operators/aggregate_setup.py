@@ -41,6 +41,7 @@ from cqels.kernels.terms.sort_key_fallback import tell
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.model import ids
 from cqels.model.dictionary import decode, encode
+from cqels.model.errors import ArenaFull
 from cqels.model.numbers import (
     DECIMAL,
     DOUBLE,
@@ -191,7 +192,7 @@ def run_group(dictionary: ArenaDictionary, operator: int) -> None:
         elif status == g.WANTED:
             answer(dictionary, operator)
         else:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
 
 
 def serve(dictionary: ArenaDictionary, operator: int) -> None:

@@ -44,6 +44,7 @@ from cqels.kernels.containers.delta_queue import (
 )
 from cqels.kernels.containers.hash_table import find, make_table, put, remove
 from cqels.kernels.memory.arena import Arena, copy, give, load, make_room, store, take
+from cqels.model.errors import ArenaFull
 
 IN, OUT, COLUMN, STAMPED, KEPT, HEAP, ROOM, DATA, CLOCK_AT = range(9)
 NARROW_WORDS = 9
@@ -63,7 +64,7 @@ def make_narrow(arena: Arena, out: int, queue: int, column: int, *, stamps: bool
     words[KEPT] = make_table(arena.base, int(arena.words[queue + WIDTH]) - TIME, 1)
     words[ROOM], words[DATA] = 8, arena.take(8)
     if words[KEPT] == 0:
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     return place
 
 

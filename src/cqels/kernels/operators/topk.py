@@ -90,6 +90,7 @@ from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.sort_key_fallback import tell
 from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, forget_lore, sort_key
+from cqels.model.errors import ArenaFull
 
 INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
 PHASE, ROW, COPIES, KEY, MOVED, CROSSED, LISTED = 13, 14, 15, 16, 17, 18, 24
@@ -180,7 +181,7 @@ def run_ordered(dictionary: ArenaDictionary, operator: int) -> None:
     arena = dictionary.arena
     while (status := step_ordered(arena.base, operator)) != DONE:
         if status != ASKING:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         tell(dictionary, int(arena.words[operator + TERMS]))
 
 

@@ -40,6 +40,7 @@ from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.containers.hash_table import find, make_table, put, remove
 from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
 from cqels.kernels.memory.interrupt_poll import is_abandoned
+from cqels.model.errors import ArenaFull
 
 IN, OUT, NODES, EDGES, ROOT, SEARCHES, AFFECTED, GONE, TODO, REACHED, KEY = range(1, 12)
 CLOSURE_WORDS = 13
@@ -76,7 +77,7 @@ def make_closure(arena: Arena, out: int, queue: int, *, root: int = 0) -> int:
     words[[IN, OUT, ROOT]] = queue, out, root
     words[NODES], words[EDGES] = make_table(arena.base, 1, 1), make_table(arena.base, 2, 1)
     if words[NODES] == 0 or words[EDGES] == 0:
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     return place
 
 

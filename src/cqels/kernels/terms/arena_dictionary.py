@@ -26,6 +26,7 @@ from cqels.kernels.readers.line_tokenizer import (
 )
 from cqels.kernels.terms import term_table as kernels
 from cqels.model.dictionary import term_of, term_register
+from cqels.model.errors import ArenaFull
 from cqels.model.ids import UNBOUND, Register
 from cqels.model.terms import Term
 
@@ -73,7 +74,7 @@ class ArenaDictionary:
             address = np.frombuffer(texts or b"\0", np.uint8).ctypes.data
             given = (address, lengths.ctypes.data, len(ids), ids.ctypes.data)
             if int(kernels.intern_all(self.arena.base, self.place, *given)) < len(ids):
-                raise MemoryError("the arena is full")
+                raise ArenaFull
         return ids
 
     def text(self, id: int) -> bytes:
@@ -147,7 +148,7 @@ class ArenaDictionary:
         """Forget all terms but these and the pinned ones: how many there were."""
         base = self.arena.base
         if not kernels.clear_marks(base, self.place):
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         for id in _words(ids):
             if kernels.is_live(base, self.place, id):
                 kernels.mark(base, self.place, id)
@@ -259,7 +260,7 @@ def tokenize(
         )
         lines += more
         if state == FULL:
-            raise MemoryError("the arena is full")
+            raise ArenaFull
         if state != NO_ROOM:
             break
         records = np.concatenate([records, np.empty_like(records)])
@@ -268,7 +269,7 @@ def tokenize(
 
 def _taken(place: int) -> int:
     if place == 0:
-        raise MemoryError("the arena is full")
+        raise ArenaFull
     return place
 
 
