@@ -17,7 +17,7 @@ from cqels.ingest import declare
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Service, walk_plan
 from cqels.plan.prepare import prepare
-from cqels.store import service
+from cqels.store import http, service
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
 
@@ -115,7 +115,7 @@ def draw_answer(random: Random) -> bytes:
 def check_answer(case: bytes) -> None:
     """An endpoint's answer is a table of terms, or it gave none, which is said."""
     (asked,) = (node for node in walk_plan(prepare(ASKED).plan) if isinstance(node, Service))
-    with patch.object(service, "fetch", lambda *_, **__: Fetched(case)):
+    with patch.object(http, "fetch", lambda *_, **__: Fetched(case)):
         try:
             table = service.ask(asked, Permissions(hosts=None))
         except service.ServiceFailure as failure:

@@ -38,24 +38,31 @@ def grammar_cache(grammar: str) -> Path | None:
 
 def _read(path: Path) -> Lark | None:
     try:
-        found = json.loads(path.read_bytes(), object_hook=_keyed)
-        load: Any = Lark._load_from_dict  # as lark's own stand-alone parsers do
-        parser: Lark = load(found["data"], found["memo"])
+        return _loaded(path.read_bytes())
     except Exception:  # none was kept, or it is damaged: whatever is wrong with it, it is made again
         return None
+
+
+def _loaded(content: bytes) -> Lark:
+    found = json.loads(content)
+    tables = found["data"]["parser"]["parser"]
+    tables["tokens"] = _numbered(tables["tokens"])
+    tables["states"] = {int(state): _numbered(actions) for state, actions in tables["states"].items()}
+    load: Any = Lark._load_from_dict  # as lark's own stand-alone parsers do
+    parser: Lark = load(found["data"], _numbered(found["memo"]))
     return parser
 
 
-def _keyed(table: dict[str, Any]) -> dict[Any, Any]:
-    """The keys of lark's tables are numbers, which JSON has as text."""
-    return {int(key) if key.isdigit() else key: value for key, value in table.items()}
+def _numbered(table: dict[str, Any]) -> dict[int, Any]:
+    """A table of lark, whose keys are numbers; JSON has them as text."""
+    return {int(key): value for key, value in table.items()}
 
 
 def _write(path: Path, parser: Lark) -> None:
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump({"data": data, "memo": memo}, file)
+            file.write(json.dumps({"data": data, "memo": memo}))  # which is ten times as fast as `dump`
         os.replace(file.name, path)
     except OSError:
         return  # a full disk costs time, not results

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from pyoxigraph import NamedNode
 
 from cqels.lang import syntax
@@ -365,6 +363,8 @@ class Binder(PatternBinder):
 
 def _meant(name: str, known: set[str]) -> str | None:
     """What may be meant by a variable that has no value."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name.lower(), {each.lower(): each for each in sorted(known)}, n=1)
     meant = next((each for each in sorted(known) if near and each.lower() == near[0]), None)
     return known_variables(known) if meant is None else f"did you mean ?{meant}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -89,6 +88,8 @@ class Store:
                 raise error
 
     def _graph_hint(self, graph: NamedNode) -> str:
+        from difflib import get_close_matches
+
         names = [each.value for each in self.named_graphs()]
         if close := get_close_matches(graph.value, names, 1):
             return f"did you mean <{close[0]}>?"

@@ -12,7 +12,6 @@ from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat
 from cqels.ingest.parse_errors import check_nesting, quads_of, reason_of, triple_of
 from cqels.model.errors import CqelsError, DataError, Source
 from cqels.model.redact import redacted_url
-from cqels.store.http import NoAnswer, fetch
 from cqels.store.permissions import NotAllowed, Permissions
 
 LARGEST_FILE = 1 << 30
@@ -43,6 +42,8 @@ class Downloaded:
 
 def download(url: str, permissions: Permissions, *, timeout: float = 60.0, limit: int = LARGEST_FILE) -> Downloaded:
     """The file of a URL, if its host may be asked."""
+    from cqels.store.http import NoAnswer, fetch  # with sockets and TLS, which few queries need
+
     shown = redacted_url(url)
     try:
         found = fetch(url, permissions, headers={"Accept": _ACCEPTED}, timeout=timeout, limit=limit)

@@ -19,7 +19,6 @@ from cqels.model.time import format_duration, format_time
 from cqels.plan.algebra import Project, Service, Values
 from cqels.plan.scope import visible
 from cqels.plan.to_sparql.query_text import to_sparql
-from cqels.store.http import NoAnswer, fetch
 from cqels.store.permissions import NotAllowed, Permissions
 
 SECOND = 1_000_000_000
@@ -49,6 +48,8 @@ class ServiceFailure(QueryError):
 
 def ask(service: Service, permissions: Permissions, *, timeout: float = 60.0, limit: int = LARGEST_ANSWER) -> Values:
     """Send the pattern of a SERVICE to its endpoint; the solutions that came back, or a ServiceFailure."""
+    from cqels.store.http import NoAnswer, fetch  # with sockets and TLS, which few queries need
+
     columns = visible(service.input)
     try:
         found = fetch(

@@ -240,12 +240,19 @@ def _reached(module: str) -> set[str]:
         if name in found or name not in sys.modules:
             continue
         found.add(name)
-        names = vars(sys.modules[name])
-        for value in names.values():
-            owner = value.__name__ if isinstance(value, type(sys)) else getattr(value, "__module__", None)
-            if isinstance(owner, str) and (owner in UNITS or owner.startswith("cqels.")):
-                waiting.append(owner)
+        waiting += _named(name)
     return found
+
+
+@cache
+def _named(module: str) -> set[str]:
+    """The modules whose kernels, constants and classes a module names."""
+    owners = set()
+    for value in vars(sys.modules[module]).values():
+        owner = value.__name__ if isinstance(value, type(sys)) else getattr(value, "__module__", None)
+        if isinstance(owner, str) and (owner in UNITS or owner.startswith("cqels.")):
+            owners.add(owner)
+    return owners
 
 
 @cache
