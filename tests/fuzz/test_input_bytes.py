@@ -256,7 +256,7 @@ def told(rejected: list[Rejected]) -> list[tuple[str, str, str]]:
     for each in rejected:
         assert each.reason
         "".join((each.place, each.reason, each.text)).encode()
-    shown = [(each.place.rpartition("/")[2], each.reason, re.sub(r"_:\w+", "_:", each.text[:900])) for each in rejected]
+    shown = [(each.place.rpartition("/")[2], each.reason, re.sub(r"_:\w+", "_:", each.text)[:300]) for each in rejected]
     return sorted(shown)
 
 
