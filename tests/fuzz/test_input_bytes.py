@@ -256,8 +256,12 @@ def told(rejected: list[Rejected]) -> list[tuple[str, str, str]]:
     for each in rejected:
         assert each.reason
         "".join((each.place, each.reason, each.text)).encode()
-    shown = [(each.place.rpartition("/")[2], each.reason, re.sub(r"_:\w+", "_:", each.text)[:300]) for each in rejected]
-    return sorted(shown)
+    return sorted((each.place.rpartition("/")[2], each.reason, _begin(each.text)) for each in rejected)
+
+
+def _begin(text: str) -> str:
+    """The beginning of a text: Spark's rows have no more than a thousand characters, and labels of any length."""
+    return re.sub(r"_:\w+", "_:", text[:900])[:100]
 
 
 # ---------------------------------------------------------------- files
