@@ -88,7 +88,7 @@ class World:
     def __init__(self) -> None:
         self.arena = Arena(size=1 << 26)
         self.dictionary = ArenaDictionary(self.arena, entries=2, piece=64)
-        self.terms = make_terms(self.arena, self.dictionary.place)
+        self.terms = make_terms(self.arena, self.dictionary.offset)
 
     def put(self, queue: int, rows: Sequence[tuple[Row, int]]) -> None:
         clear(self.arena.base, queue)
@@ -111,7 +111,7 @@ class World:
         other = World.__new__(World)
         other.arena = Arena(size=1 << 26)
         other.arena.restore(self.arena.snapshot())
-        other.dictionary = ArenaDictionary(other.arena, self.dictionary.place)
+        other.dictionary = ArenaDictionary(other.arena, self.dictionary.offset)
         other.terms = self.terms
         return other
 
@@ -125,19 +125,19 @@ class Sum:
     def __init__(self) -> None:
         self.world = World()
         arena = self.world.arena
-        self.place, self.result = arena.take(SUM_WORDS), arena.take(RESULT_WORDS)
-        make_sum(arena.base, self.place, make_shape(arena, [UP]))
+        self.offset, self.result = arena.take(SUM_WORDS), arena.take(RESULT_WORDS)
+        make_sum(arena.base, self.offset, make_shape(arena, [UP]))
 
     def add(self, term: Term, weight: int = 1) -> None:
         world = self.world
         id = encode(term, world.dictionary)
-        while add_number(world.arena.base, world.terms, self.place, id, weight) != DONE:
+        while add_number(world.arena.base, world.terms, self.offset, id, weight) != DONE:
             tell(world.dictionary, world.terms)
 
     def read(self, *, mean: bool) -> Term | None:
         """The literal, or None where Python is asked for it."""
         world = self.world
-        if read_sum(world.arena.base, world.terms, self.place, int(mean), self.result) == ASKING:
+        if read_sum(world.arena.base, world.terms, self.offset, int(mean), self.result) == ASKING:
             return None
         tag, bits = map(int, world.arena.words[self.result + RESULT_TAG : self.result + RESULT_BITS + 1])
         id = id_of_result(world.arena.base, world.terms, self.result)
@@ -208,7 +208,7 @@ def test_many_additions() -> None:
     found = Sum()
     words = found.world.arena.words
     for _ in range(8):
-        words[found.place + 9] = (1 << 30) + 1
+        words[found.offset + 9] = (1 << 30) + 1
         found.add(double(2.0**52 - 1), 3)
         found.add(typed(str(2**62), "integer"), 1 << 20)
         found.add(typed(str(2**62), "integer"), 1 - (1 << 20))

@@ -65,7 +65,7 @@ class World:
     def __init__(self) -> None:
         self.arena = Arena(size=1 << 26)
         self.dictionary = ArenaDictionary(self.arena, entries=2, piece=64)
-        self.terms = make_terms(self.arena, self.dictionary.place)
+        self.terms = make_terms(self.arena, self.dictionary.offset)
         self.keys = self.arena.take(64)
 
     def ids(self, terms: Sequence[Term | None]) -> list[int]:
@@ -91,7 +91,7 @@ class World:
         other = World.__new__(World)
         other.arena = Arena(size=1 << 26)
         other.arena.restore(self.arena.snapshot())
-        other.dictionary = ArenaDictionary(other.arena, self.dictionary.place)
+        other.dictionary = ArenaDictionary(other.arena, self.dictionary.offset)
         other.terms, other.keys = self.terms, self.keys
         return other
 

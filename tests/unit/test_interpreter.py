@@ -185,7 +185,7 @@ class Bench:
         self.calls = Calls(self.dictionary, limit=limit)
         base = self.arena.base
         self.source, self.kept, self.extended = make_queue(base, 6), make_queue(base, 6), make_queue(base, 7)
-        place = self.dictionary.place
+        place = self.dictionary.offset
         self.filter = make_select(base, self.source, self.kept, place)
         add_step(base, self.filter, 0, FILTERS)
         self.extend = make_select(base, self.source, self.extended, place)
@@ -426,7 +426,7 @@ def test_a_snapshot_in_the_middle_of_a_batch() -> None:
     whole = bench.values()
     arena = Arena(size=1 << 27)
     arena.restore(data)
-    calls = Calls(ArenaDictionary(arena, bench.dictionary.place), memo=bench.calls.memo)
+    calls = Calls(ArenaDictionary(arena, bench.dictionary.offset), memo=bench.calls.memo)
     translate(expression, COLUMN_OF, calls, seed="seed")  # makes the functions known again
     calls.run(select_step, bench.extend, 0)
     assert calls.computed == 30 - 7

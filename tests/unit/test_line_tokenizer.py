@@ -235,7 +235,7 @@ def test_a_snapshot_reads_on() -> None:
     before = check(data, dictionary)
     arena = Arena(size=SIZE)
     arena.restore(dictionary.arena.snapshot())
-    again = check(data, ArenaDictionary(arena, dictionary.place))
+    again = check(data, ArenaDictionary(arena, dictionary.offset))
     assert again.records.tolist() == before.records.tolist()
 
 

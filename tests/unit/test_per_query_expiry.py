@@ -31,7 +31,7 @@ class Narrowing:
     def __init__(self, *, stamps: bool) -> None:
         self.arena = Arena(size=1 << 22)
         self.queue, self.out = int(make_queue(self.arena.base, 3)), int(make_queue(self.arena.base, 2))
-        self.place = make_narrow(self.arena, self.out, self.queue, 1, stamps=stamps)
+        self.offset = make_narrow(self.arena, self.out, self.queue, 1, stamps=stamps)
         self.sent: Counter[Row] = Counter()
 
     def step(self, now: int, changes: list[tuple[int, Row]]) -> None:
@@ -39,7 +39,7 @@ class Narrowing:
         for weight, row in changes:
             place = int(add_row(self.arena.base, self.queue))
             words[place : place + COLUMNS + 3] = [weight, *row]
-        assert step_narrow(self.arena.base, self.place, now)
+        assert step_narrow(self.arena.base, self.offset, now)
         for number in range(int(words[self.out + COUNT])):
             place = int(row_at(self.arena.base, self.out, number))
             weight, *row = words[place : place + COLUMNS + 2].tolist()
@@ -51,7 +51,7 @@ class Narrowing:
     def kept(self) -> tuple[int, int]:
         """Rows in the heap and in the table."""
         words = self.arena.words
-        return int(words[self.place + HEAP]), int(words[words[self.place + KEPT]])
+        return int(words[self.offset + HEAP]), int(words[words[self.offset + KEPT]])
 
 
 def law(came: Counter[Row], now: int, *, stamps: bool) -> Counter[Row]:

@@ -62,7 +62,7 @@ class Comparing:
         columns = {name: place for place, name in enumerate(("v", "g", "w", *(f"threshold {n}" for n in range(9))))}
         programs = [compile_expression(each, columns, self.calls) for each in self.comparisons]
         group = 1 if self.grouped else None
-        self.place = make_thresholds(self.arena, self.out, self.queue, programs, group, 2, self.dictionary.place)
+        self.offset = make_thresholds(self.arena, self.out, self.queue, programs, group, 2, self.dictionary.offset)
         told = [
             listed(
                 self.comparisons,
@@ -71,7 +71,7 @@ class Comparing:
             )
             for number, classes in enumerate(groups)
         ]
-        tell_thresholds(self.arena, self.place, told)
+        tell_thresholds(self.arena, self.offset, told)
 
     def sent(self, rows: Sequence[tuple[int, int, Term | None, Term | None]]) -> list[tuple[int, ...]]:
         """What is sent for rows of a weight, a group and two values: all words of it."""
@@ -80,7 +80,7 @@ class Comparing:
             v, w = (0 if term is None else encode(term, self.dictionary) for term in terms)
             place = int(add_row(self.arena.base, self.queue))
             words[place : place + COLUMNS + 3] = [weight, 5, 6, ALWAYS, v, group, w]
-        self.calls.run(thresholds_step, self.place, 0)
+        self.calls.run(thresholds_step, self.offset, 0)
         found = []
         for number in range(int(words[self.out + COUNT])):
             place = int(row_at(self.arena.base, self.out, number))

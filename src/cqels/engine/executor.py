@@ -87,7 +87,7 @@ class Executor:
         """Run a pipeline over a block. Most often that is done before anything is yielded."""
         if running.guard is not None:
             return run_guarded(self, running, block)
-        self._arena.words[running.pipeline.place + scheduler.NEXT] = 0
+        self._arena.words[running.pipeline.offset + scheduler.NEXT] = 0
         work = partial(self._work_in_heap, running, block)
         outcome = _outcome(work)
         return () if outcome is DONE else self.going_on(running, work, outcome)
@@ -130,15 +130,15 @@ class Executor:
 
     def _stretch(self, running: Running, block: int) -> int:
         """Let the machine work until it has to ask, or has done enough at once."""
-        offset = running.pipeline.place
+        offset = running.pipeline.offset
         return int(scheduler.run(self._arena.base, offset, block, self.steps.address, running.patience))
 
     def _answer(self, running: Running) -> None:
         """Compute what an operator asks of Python."""
         state, words, pipeline = self.state, self._arena.words, running.pipeline
-        number = int(words[pipeline.place + scheduler.AT])
+        number = int(words[pipeline.offset + scheduler.AT])
         if number == 0:  # the windows come before all operators
-            tell_times(state.dictionary, pipeline.place)
+            tell_times(state.dictionary, pipeline.offset)
         elif number in pipeline.groups:
             from cqels.kernels.operators.aggregate_setup import serve
 

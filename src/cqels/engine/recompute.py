@@ -48,10 +48,10 @@ class Recomputation:
 
     def serve(self, pipeline: Pipeline, part: Recomputed, seed: str) -> None:
         """Compute a part at the tick that its pipeline is in."""
-        now = int(self._arena.words[pipeline.place + scheduler.NOW])
+        now = int(self._arena.words[pipeline.offset + scheduler.NOW])
         contents = {source: self._content(pipeline, source, kept, now) for source, kept in part.windows.items()}
         self._notice(pipeline, part, contents)
-        self._arena.words[part.place + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
+        self._arena.words[part.offset + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
         bag = exposed(lambda: evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events))
         after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
@@ -66,7 +66,7 @@ class Recomputation:
     def changed(self, pipeline: Pipeline) -> None:
         """The dataset has changed: what reads it is computed anew at the next tick."""
         for part in pipeline.recomputed.values():
-            self._arena.words[part.place + scheduler.CHANGED] = 1
+            self._arena.words[part.offset + scheduler.CHANGED] = 1
 
     # ------------------------------------------------------------ rows
 
@@ -122,7 +122,7 @@ class Recomputation:
 
     def _entries(self, kept: Kept) -> Content:
         """The triples that a window has let in, in the order in which they came."""
-        words, place = self._arena.words, kept.place
+        words, place = self._arena.words, kept.offset
         room, width = int(words[place + window.ROOM]), window.ENTRY_WORDS
         ring = self._arena.array(int(words[place + window.RING]), room * width).reshape(room, width)
         numbers = np.arange(words[place + window.LEFT], words[place + window.ENTERED]) & (room - 1)
@@ -141,7 +141,7 @@ class Recomputation:
         if source.window.slide is None:
             return {}
         words = self._arena.words
-        closed = int(words[int(words[pipeline.place + scheduler.SLIDES_AT]) + 2 * kept.slide + 1])
+        closed = int(words[int(words[pipeline.offset + scheduler.SLIDES_AT]) + 2 * kept.slide + 1])
         if closed == NEVER:
             return {source.window.slide: None}
         after = (each.number for each in arrivals if each.time > closed)
@@ -155,9 +155,9 @@ class Recomputation:
             told = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
             if told != int(words[kept.told]):
                 words[kept.told] = told
-                words[pipeline.place + scheduler.PENDING] = 1
+                words[pipeline.offset + scheduler.PENDING] = 1
             if stamps:
-                words[pipeline.place + scheduler.FILLED] = 1
+                words[pipeline.offset + scheduler.FILLED] = 1
 
     # ------------------------------------------------------------ the world
 

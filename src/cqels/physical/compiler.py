@@ -74,8 +74,8 @@ class Compiler(Windows):
 
     def trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
         """Note what was made for a part: its queue, and the operators and windows but those that were there before."""
-        operators = tuple(place for _, place in self.operators[first:])
-        windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
+        operators = tuple(offset for _, offset in self.operators[first:])
+        windows = tuple(dict.fromkeys(offset for _, offset, _ in self.windows[opened:]))
         select = self.selects.get(len(self.operators))
         counted = select.passed[-1] if select is not None and select.queue == queue else 0
         self.traces.append(Trace(plan, queue, counted, operators, windows))
@@ -145,7 +145,7 @@ class Compiler(Windows):
     def recompute(self, plan: Plan, reason: str, *, ranked: bool = False) -> Stage:
         """A part that Python computes: its windows are kept whole, and an operator asks for it.
 
-        `ranked` adds a column with the place of each solution in the order of the part.
+        `ranked` adds a column with the rank of each solution in the order of the part.
         """
         windows = {}
         for node in algebra.walk_plan(plan):
@@ -160,12 +160,12 @@ class Compiler(Windows):
         stage = Stage(self.queue(len(names)), names, nullable)
         of_time = timely(plan)
         moves = of_time or any(kept.told for kept in windows.values())
-        reads = [word for kept in windows.values() for word in (kept.place, 0, 0)]
-        place = self.words([0, int(moves), 1, NEVER if moves else ALWAYS, len(windows), *reads])
-        self.add(scheduler.RECOMPUTE, place)
+        reads = [word for kept in windows.values() for word in (kept.offset, 0, 0)]
+        offset = self.words([0, int(moves), 1, NEVER if moves else ALWAYS, len(windows), *reads])
+        self.add(scheduler.RECOMPUTE, offset)
         before = self.taken(make_queue(self.arena.base, len(names)))
         self.recomputed[len(self.operators)] = Recomputed(
-            plan, reason, place, stage, before, windows, ranked, self.events, of_time, needs_windows(plan)
+            plan, reason, offset, stage, before, windows, ranked, self.events, of_time, needs_windows(plan)
         )
         return stage
 
@@ -209,10 +209,10 @@ class Compiler(Windows):
 
     def _narrow(self, plan: algebra.Narrow, active: int | None) -> Stage:
         """Below it the times of elements matter, whether they do above or not."""
-        outside, self.fresh, self.places = self.fresh, True, plan.counted
+        outside, self.fresh, self.by_position = self.fresh, True, plan.counted
         opened = len(self.windows)
         stage = self.stage(plan.input, active)
-        self.fresh, self.places = outside, False
+        self.fresh, self.by_position = outside, False
         clock = self.windows[opened][1] + CLOCK if plan.counted else 0
         return self.narrowed(stage, plan.width, clock)
 
@@ -362,7 +362,7 @@ class Compiler(Windows):
         from cqels.kernels.operators.aggregate_setup import Fold, make_grouping
 
         source = self.stage(plan.input, active)
-        whole = tuple(place for place, name in enumerate(source.columns) if not name.startswith("_:"))
+        whole = tuple(index for index, name in enumerate(source.columns) if not name.startswith("_:"))
         missing = [key for key in plan.keys if key not in source.columns]
         if missing:
             source = self.projected(source, (*source.columns, *missing))
@@ -380,8 +380,8 @@ class Compiler(Windows):
         out = self.queue(len(plan.keys) + len(folds))
         keys = [source.columns.index(key) for key in plan.keys]
         fresh = 0 if not self.fresh else SPANS if self.spans else NEWEST
-        place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
-        self.add(scheduler.GROUP, place)
+        offset = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
+        self.add(scheduler.GROUP, offset)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         given = {name for name, node in plan.aggregates if node.name == "COUNT"}
         given |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
@@ -420,16 +420,16 @@ class Compiler(Windows):
         words[scheduler.HINTS_AT] = self._hints()
         words[scheduler.PENDING] = 1  # the first tick counts as a change
         words[scheduler.SOURCE] = source = told_again(self)
-        place = self.words(words)
+        offset = self.words(words)
         for feed in self.feeds:
-            self.arena.words[feed + COUNTED_AT] = place + scheduler.TICKS
+            self.arena.words[feed + COUNTED_AT] = offset + scheduler.TICKS
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == scheduler.GROUP}
         self.steps = {kind for kind, _ in self.operators} | ({scheduler.LISTING} if whole else set())
         if source:
             joined = self.operators[source - 1][0] == scheduler.JOIN
             self.steps.add(scheduler.TELL_JOINED if joined else scheduler.TELL_GROUPS)
         return Pipeline(
-            place,
+            offset,
             query,
             columns,
             self.tables,

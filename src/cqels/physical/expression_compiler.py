@@ -74,7 +74,7 @@ class Temporary:
 
 
 class Label:
-    """A place in the code, known when the code up to it is written."""
+    """A position in the code, known when the code up to it is written."""
 
     __slots__ = ("at",)
 
@@ -123,7 +123,7 @@ def compile_expression(
     seed: str = "",
     identity: Collection[str] | None = None,
 ) -> int:
-    """Write the program of an expression into the arena: its place.
+    """Write the program of an expression into the arena: its offset.
 
     - `columns` are the columns of the rows' variables; any other variable is unbound;
     - `given` are the columns of the answers to EXISTS and the like;
@@ -167,38 +167,38 @@ class Program:
 
 
 def install(program: Program, calls: Calls) -> int:
-    """Write a program into the arena: its place. The dictionary holds its constants until `release`."""
+    """Write a program into the arena: its offset. The dictionary holds its constants until `release`."""
     arena = calls.arena
     registers = FREE_REGISTER + len(program.constants) + program.temporaries
     request = REGISTERS + registers * REGISTER_WORDS
     start = request + FIRST_ARGUMENT + program.arguments
     length = start + len(program.code)
-    place = arena.take(length)
+    offset = arena.take(length)
     words = arena.words
-    words[place + MEMO], words[place + REQUEST] = calls.memo, request
-    words[place + CODE], words[place + LENGTH] = start, length
-    words[place + start : place + length] = program.code
-    now = place + REGISTERS + NOW_REGISTER * REGISTER_WORDS
+    words[offset + MEMO], words[offset + REQUEST] = calls.memo, request
+    words[offset + CODE], words[offset + LENGTH] = start, length
+    words[offset + start : offset + length] = program.code
+    now = offset + REGISTERS + NOW_REGISTER * REGISTER_WORDS
     words[now + TAG], words[now + SCALE] = Tag.DATE_TIME, 9
-    words[place + CONSTANTS] = len(program.constants)
-    for register, term in zip(_constants(arena, place), program.constants, strict=True):
+    words[offset + CONSTANTS] = len(program.constants)
+    for register, term in zip(_constants(arena, offset), program.constants, strict=True):
         word = calls.word_of(term)
         calls.dictionary.pin([word])
-        read(arena.base, register, calls.dictionary.place, word)
-    return place
+        read(arena.base, register, calls.dictionary.offset, word)
+    return offset
 
 
-def release(calls: Calls, place: int) -> None:
+def release(calls: Calls, offset: int) -> None:
     """Hand the memory of a program back, and let its constants go."""
     arena = calls.arena
-    calls.dictionary.unpin(int(arena.words[register + WORD]) for register in _constants(arena, place))
-    give(arena.base, place, int(arena.words[place + LENGTH]))
+    calls.dictionary.unpin(int(arena.words[register + WORD]) for register in _constants(arena, offset))
+    give(arena.base, offset, int(arena.words[offset + LENGTH]))
 
 
-def _constants(arena: Arena, place: int) -> range:
-    """The places of the registers of a program's constants."""
-    first = place + REGISTERS + FREE_REGISTER * REGISTER_WORDS
-    return range(first, first + int(arena.words[place + CONSTANTS]) * REGISTER_WORDS, REGISTER_WORDS)
+def _constants(arena: Arena, offset: int) -> range:
+    """The offsets of the registers of a program's constants."""
+    first = offset + REGISTERS + FREE_REGISTER * REGISTER_WORDS
+    return range(first, first + int(arena.words[offset + CONSTANTS]) * REGISTER_WORDS, REGISTER_WORDS)
 
 
 # --- analysis -------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class _Compiler:
     # --- what an expression depends on
 
     def _drawn_by_position(self, root: Expression) -> bool:
-        """Whether there is a draw that does not know its place in the query's text."""
+        """Whether there is a draw that does not know its position in the query's text."""
         return any(isinstance(node, Call) and node.name in DRAWS and node.span is None for node in self._nodes(root))
 
     def _nodes(self, root: Expression, *, stop: Collection[int] = ()) -> Iterator[Expression]:
@@ -331,7 +331,7 @@ class _Compiler:
     def _emit(self, operation: Operation, *words: Word) -> None:
         self.code += (int(operation), *words)
 
-    def _place(self, label: Label) -> None:
+    def _bind(self, label: Label) -> None:
         label.at = len(self.code)
 
     def _temporary(self) -> Temporary:
@@ -393,7 +393,7 @@ class _Compiler:
                 for operand in operands:
                     self._into(operand, target)
                     self._emit(Operation.UNLESS_ERROR, target, target, end)
-                self._place(end)
+                self._bind(end)
             case "BOUND", (Var() as variable,):
                 self._emit(Operation.BOUND, target, self._operand(variable), 0)
             case name, () if name in _STAMPS:
@@ -413,7 +413,7 @@ class _Compiler:
             used = self.used
             self._emit(following if position else first, target, self._operand(operand), end)
             self.used = used
-        self._place(end)
+        self._bind(end)
 
     def _membership(self, tested: Expression, listed: list[Expression], target: Target) -> None:
         value, end = self._operand(tested), Label()
@@ -426,16 +426,16 @@ class _Compiler:
             self.used = used
         if not listed:
             self._emit(Operation.MOVE, target, self._constant(FALSE), 0)
-        self._place(end)
+        self._bind(end)
 
     def _choice(self, condition: Expression, then: Expression, otherwise: Expression, target: Target) -> None:
         other, end = Label(), Label()
         self._emit(Operation.BRANCH, target, self._operand(condition), other, end)
         self._into(then, target)
         self._emit(Operation.JUMP, target, 0, end)
-        self._place(other)
+        self._bind(other)
         self._into(otherwise, target)
-        self._place(end)
+        self._bind(end)
 
     def _call(self, root: Expression, target: Target) -> None:
         """Have Python compute an expression from its variables, and from its parts that take few values."""
@@ -461,7 +461,7 @@ class _Compiler:
             arguments += [Argument(~TIME, plain=True), Argument(~OLDEST, plain=True)]
         expression = _replaced(root, replaced) if replaced else root
         function = Function(expression, tuple(names), needed.now, needed.interval, self.seed, self.identity)
-        # equal draws at two places of the query draw differently
+        # equal draws at two positions of the query draw differently
         number = self.calls.number(function, shared=not drawn)
         self.arguments = max(self.arguments, len(arguments))
         self._emit(Operation.CALL, target, number, len(arguments), *arguments)

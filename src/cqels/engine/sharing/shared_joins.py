@@ -127,7 +127,7 @@ class Feeding:
 
     def _log(self, feeder: Running) -> int:
         """The queue of its log."""
-        return int(self.registry.state.arena.words[feeder.pipeline.place + scheduler.RESULTS])
+        return int(self.registry.state.arena.words[feeder.pipeline.offset + scheduler.RESULTS])
 
     # ------------------------------------------------------------ blocks
 
@@ -141,7 +141,7 @@ class Feeding:
         for each in pipelines:  # who feeds comes before who is fed
             if each.compiled is None:
                 continue
-            count = int(words[each.pipeline.place + scheduler.TICKS])
+            count = int(words[each.pipeline.offset + scheduler.TICKS])
             if not each.pipeline.sends:
                 ticks[self._log(each)] = count
             for feed in each.pipeline.feeds:

@@ -242,7 +242,7 @@ class Share:
             told.append(listed(self.general.comparisons, rows, self.registry.state.calls.word_of))
         self._groups = Counter(each.group for each in self.classes.values())
         for compared in self.running.pipeline.thresholds.values():
-            tell_thresholds(self.registry.state.arena, compared.place, told)
+            tell_thresholds(self.registry.state.arena, compared.offset, told)
         return [classes[0] for classes in groups.values()]
 
     def _added(self, one: Class) -> list[int]:

@@ -55,7 +55,7 @@ class Emitter:
         self._loops: list[tuple[ir.Block, ir.Block]] = []
         entry = function.append_basic_block("entry")
         self._entry = ir.IRBuilder(entry)
-        self._places = {
+        self._slots = {
             name: self._entry.alloca(_native(kind), name=name)
             for name, kind in source.locals.items()
             if isinstance(kind, str)
@@ -67,7 +67,7 @@ class Emitter:
         }
         for name, value in zip(source.names, function.args, strict=True):
             value.name = name
-            self._entry.store(value, self._places[name])
+            self._entry.store(value, self._slots[name])
         self.builder = ir.IRBuilder(function.append_basic_block("body"))
         first = self.builder.block
         self._block(source.tree.body)
@@ -121,10 +121,10 @@ class Emitter:
         match target:
             case ast.Name(id=name) if name in self._tuples:
                 wanted = self.source.locals[name]
-                for place, part, part_kind, into in zip(self._tuples[name], made, kind, wanted, strict=True):
-                    self.builder.store(self._converted(part, part_kind, into), place)
+                for slot, part, part_kind, into in zip(self._tuples[name], made, kind, wanted, strict=True):
+                    self.builder.store(self._converted(part, part_kind, into), slot)
             case ast.Name(id=name):
-                self.builder.store(self._converted(made, str(kind), str(self.source.locals[name])), self._places[name])
+                self.builder.store(self._converted(made, str(kind), str(self.source.locals[name])), self._slots[name])
             case ast.Tuple(elts=targets):
                 for each, part, part_kind in zip(targets, made, kind, strict=True):
                     self._put(each, part, part_kind)
@@ -179,7 +179,7 @@ class Emitter:
         at = self.builder.load(counter)
         self.builder.cbranch(self.builder.icmp_signed("<" if step > 0 else ">", at, end), inside, after)
         self.builder.position_at_end(inside)
-        self.builder.store(self.builder.load(counter), self._places[name])
+        self.builder.store(self.builder.load(counter), self._slots[name])
         self._loop(inside, again, after, body)
         self.builder.position_at_end(again)
         self.builder.store(self.builder.add(self.builder.load(counter), WORD(step)), counter)
@@ -288,10 +288,10 @@ class Emitter:
         match node:
             case ast.Constant(value=value):
                 return self._constant(node, value)
-            case ast.Name(id=name) if name in self._places:
-                return self.builder.load(self._places[name])
+            case ast.Name(id=name) if name in self._slots:
+                return self.builder.load(self._slots[name])
             case ast.Name(id=name) if name in self._tuples:
-                return [self.builder.load(place) for place in self._tuples[name]]
+                return [self.builder.load(slot) for slot in self._tuples[name]]
             case ast.Name() | ast.Attribute():
                 return self._constant(node, self.source.constant(node))
             case ast.UnaryOp(op=op, operand=inner):
@@ -313,8 +313,8 @@ class Emitter:
                 return self._choice(node)
             case ast.Tuple(elts=parts):
                 return [self._value(part) for part in parts]
-            case ast.Subscript(value=array, slice=place):
-                return self._element(self.source.constant(array), place)
+            case ast.Subscript(value=array, slice=index):
+                return self._element(self.source.constant(array), index)
             case ast.Call():
                 return self._called(node)
         raise self.source.error(node, "kernels do not know this")
@@ -410,7 +410,7 @@ class Emitter:
             chosen.append(phi)
         return chosen if isinstance(kind, tuple) else chosen[0]
 
-    def _element(self, array: Any, place: ast.expr) -> ir.Value:
+    def _element(self, array: Any, index: ast.expr) -> ir.Value:
         values = np.asarray(array)
         small = values.dtype == np.uint8
         element = ir.IntType(8) if small else WORD
@@ -422,7 +422,7 @@ class Emitter:
             table = ir.GlobalVariable(module, kind, name)
             table.linkage, table.global_constant = "internal", True
             table.initializer = ir.Constant(kind, [int(each) for each in values])
-        found = self.builder.load(self.builder.gep(table, [WORD(0), self._word(place)], inbounds=True))
+        found = self.builder.load(self.builder.gep(table, [WORD(0), self._word(index)], inbounds=True))
         return self.builder.zext(found, WORD) if small else found
 
     # ------------------------------------------------------------ calls

@@ -17,11 +17,11 @@ What was asked for is told, and the step goes on where it stopped.  `aggregate_s
     3       NEWEST, SPANS: times of the group that rows carry 2       aggregate whose state it reads, maybe itself
             SAMPLED: the newest, as an aggregate knows it
     4, 5    keys, aggregates                                  3       state, from the first word of a group
-    6       table: key to place of group                      4       shape of its tree
+    6       table: key to offset of group                      4       shape of its tree
     7       phase of the step: rows, values, sending          5       DISTINCT: table of (group, id) to count, or 0
-    8, 9    row; 0, or 1 + aggregate that it goes on with     6, 7    COUNT(DISTINCT *): columns, and their place;
+    8, 9    row; 0, or 1 + aggregate that it goes on with     6, 7    COUNT(DISTINCT *): columns, and their offset;
     10, 11  first and last group touched, or 0                        GROUP_CONCAT: id of the separator
-    12–14   requests: number, room, place
+    12–14   requests: number, room, offset
     15      words of a group                                  word    of a group
     16–18   shapes: stamps, times, ids                        0       rows
     19      shape that puts terms in order, not their texts   1       next group touched; -1: the last; 0: not touched
@@ -110,7 +110,7 @@ def aggregate_at(base, operator, number):
 
 @kernel
 def _sent_at(base, operator, group):
-    """The place of the values sent; those to send are behind them."""
+    """The offset of the values sent; those to send are behind them."""
     return group + GROUP_KEYS + load(base, operator + KEYS)
 
 
@@ -124,7 +124,7 @@ def _trees_at(base, operator, group):
 
 @kernel
 def make_group(base, operator, key):
-    """A new group for the key at a place; 0 if the arena is full."""
+    """A new group for the key at an offset; 0 if the arena is full."""
     group = take(base, load(base, operator + GROUP_WORDS))
     if group == 0:
         return 0
@@ -252,7 +252,7 @@ def _apply(base, operator, aggregate, group, row, id, weight):
 
 @kernel
 def _count_distinct(base, operator, aggregate, group, row, id):
-    """The place of the count of what an aggregate tells apart."""
+    """The offset of the count of what an aggregate tells apart."""
     key = load(base, operator + SCRATCH)
     store(base, key, group)
     if load(base, aggregate + KIND) == COUNT_ROWS:
@@ -336,12 +336,12 @@ def _request(base, operator, kind, target, number, first, second):
         give(base, load(base, operator + REQUEST_PLACE), room * REQUEST_WORDS)
         store(base, operator + REQUEST_PLACE, larger)
         store(base, operator + REQUEST_ROOM, 2 * room)
-    place = load(base, operator + REQUEST_PLACE) + count * REQUEST_WORDS
-    store(base, place, kind)
-    store(base, place + 1, target)
-    store(base, place + 2, number)
-    store(base, place + 3, first)
-    store(base, place + 4, second)
+    offset = load(base, operator + REQUEST_PLACE) + count * REQUEST_WORDS
+    store(base, offset, kind)
+    store(base, offset + 1, target)
+    store(base, offset + 2, number)
+    store(base, offset + 3, first)
+    store(base, offset + 4, second)
     store(base, operator + REQUESTS, count + 1)
     return DONE
 

@@ -14,23 +14,23 @@ of an index; all join columns are compared when rows are put together.
     0      left to the engine
     1      inputs, at most 15
     2      queue of the output
-    3      place of the row that is being put together
-    4      place of the frames, one per input
+    3      offset of the row that is being put together
+    4      offset of the frames, one per input
     5      0, or SEQ or EQUALS: what the times of the rows of its two inputs must be to each other
     6      one-way index of the orders in which inputs were probed
     7, 8   the order used last, and how often it was since another one
-    9      place of the conditions that are applied on the way (join_conditions.py), or 0
-    10 …   places of the inputs
+    9      offset of the conditions that are applied on the way (join_conditions.py), or 0
+    10 …   offsets of the inputs
 
     word   of an input
     0      queue of its changes, or 0 if it has none
     1      its buffer
     2      1 if the join applies the changes to the buffer, 0 if it has been done
     3      0, or the order in which its rows probe the others: number of an input + 1 in each 4 bits, first one lowest
-    4, 5   its other columns: number, place of pairs (where in its rows, where in the output row)
-    6, 7   its join columns: number, place of triples (the same, bit)
+    4, 5   its other columns: number, offset of pairs (where in its rows, where in the output row)
+    6, 7   its join columns: number, offset of triples (the same, bit)
     8      all its join columns
-    9, 10  its indexes, most columns first: number, place of triples (index, columns, place of where in the output row
+    9, 10  its indexes, most columns first: number, offset of triples (index, columns, offset of where in the output row
            the words of the key are)
     11     its paths (join_prefetch.py)
 
@@ -135,10 +135,10 @@ def make_join(
     tables: dict[tuple[int, ...], int] = {}
     for number, item in enumerate(inputs):
         block[INPUT + number] = _make_input(arena, item, _keys(inputs, number, bits), bits, tables)
-    places = [int(place) for place in block[INPUT:]]
-    for number, place in enumerate(places):
-        leads = _leads(arena, inputs, places, number)
-        arena.words[place + PATHS] = make_paths(arena, inputs[number].buffer, leads)
+    input_offsets = [int(offset) for offset in block[INPUT:]]
+    for number, offset in enumerate(input_offsets):
+        leads = _leads(arena, inputs, input_offsets, number)
+        arena.words[offset + PATHS] = make_paths(arena, inputs[number].buffer, leads)
     return join
 
 
@@ -149,20 +149,20 @@ def _ready_with(condition: Condition, inputs: Sequence[Input], bits: dict[int, i
 
 
 def _leads(
-    arena: Arena, inputs: Sequence[Input], places: Sequence[int], number: int, passed: Collection[int] = ()
+    arena: Arena, inputs: Sequence[Input], input_offsets: Sequence[int], number: int, passed: Collection[int] = ()
 ) -> list[Lead]:
     """The inputs that a row of one leads to, for looking ahead; not those that were passed on the way to it."""
     found = []
     for other in range(len(inputs)):
         if other == number or other in passed:
             continue
-        if probed := _probe_from(arena, inputs[number], places[other]):
+        if probed := _probe_from(arena, inputs[number], input_offsets[other]):
             found.append((other, *probed))
     if passed:
         return [Lead(index, inputs[other].buffer, offsets) for other, index, offsets in found]
     near = {number, *(other for other, _, _ in found)}
     return [
-        Lead(index, inputs[other].buffer, offsets, tuple(_leads(arena, inputs, places, other, near)))
+        Lead(index, inputs[other].buffer, offsets, tuple(_leads(arena, inputs, input_offsets, other, near)))
         for other, index, offsets in found
     ]
 
@@ -208,8 +208,8 @@ def _make_input(
     tables: dict[tuple[int, ...], int],
 ) -> int:
     """An input. `tables` has the table of the indexes on some output columns: all inputs use the same."""
-    place = arena.take(INPUT_WORDS)
-    block = arena.array(place, INPUT_WORDS)
+    offset = arena.take(INPUT_WORDS)
+    block = arena.array(offset, INPUT_WORDS)
     plain, joined, probes = [], [], []
     for column, output in enumerate(item.columns):
         if output in bits:
@@ -231,7 +231,7 @@ def _make_input(
     block[JOINED], block[JOINED_AT] = len(joined) // 3, write_words(arena, joined)
     block[SHARED] = sum({bits[output] for output in item.columns if output in bits})
     block[PROBES], block[PROBES_AT] = len(probes) // 3, write_words(arena, probes)
-    return place
+    return offset
 
 
 def set_order(arena: Arena, join: int, origin: int, order: Sequence[int]) -> None:
@@ -294,11 +294,11 @@ def _is_update(base, join, own, row, twin):
         return False
     if load(base, join + INPUTS) != 2 or load(base, join + TIMING) != 0:
         return False
-    place = load(base, own + JOINED_AT)
+    offset = load(base, own + JOINED_AT)
     for _ in range(load(base, own + JOINED)):
-        if load(base, row + load(base, place)) != load(base, twin + load(base, place)):
+        if load(base, row + load(base, offset)) != load(base, twin + load(base, offset)):
             return False
-        place += 3
+        offset += 3
     return True
 
 
@@ -387,10 +387,10 @@ def _put_twin(base, out, own, target, twin, match, bare):
     _join_stamps(base, result, twin, match, bare)
     for word in range(COLUMNS, load(base, out + WIDTH)):
         store(base, result + word, load(base, target + word))
-    place = load(base, own + PLAIN_AT)
+    offset = load(base, own + PLAIN_AT)
     for _ in range(load(base, own + PLAIN)):
-        store(base, result + load(base, place + 1), load(base, twin + load(base, place)))
-        place += 2
+        store(base, result + load(base, offset + 1), load(base, twin + load(base, offset)))
+        offset += 2
     return True
 
 
@@ -407,10 +407,10 @@ def _join_stamps(base, target, one, match, bare):
 @kernel
 def _merge(base, source, row, target, bound):
     """Write an input's row into the row that is put together: the join columns bound now, or -1 if they differ."""
-    place = load(base, source + JOINED_AT)
+    offset = load(base, source + JOINED_AT)
     for _ in range(load(base, source + JOINED)):
-        value, at, bit = load(base, row + load(base, place)), target + load(base, place + 1), load(base, place + 2)
-        place += 3
+        value, at, bit = load(base, row + load(base, offset)), target + load(base, offset + 1), load(base, offset + 2)
+        offset += 3
         if bound & bit != 0:
             if value != 0 and value != load(base, at):
                 return -1
@@ -418,10 +418,10 @@ def _merge(base, source, row, target, bound):
             store(base, at, value)
             if value != 0:
                 bound |= bit
-    place = load(base, source + PLAIN_AT)
+    offset = load(base, source + PLAIN_AT)
     for _ in range(load(base, source + PLAIN)):
-        store(base, target + load(base, place + 1), load(base, row + load(base, place)))
-        place += 2
+        store(base, target + load(base, offset + 1), load(base, row + load(base, offset)))
+        offset += 2
     return bound
 
 
@@ -448,16 +448,16 @@ def _choose(base, join, frame, depth, fixed):
             if load(base, other + SHARED) & bound == 0:
                 count |= _CROSS
             else:
-                place = load(base, other + PROBES_AT)
+                offset = load(base, other + PROBES_AT)
                 for _ in range(load(base, other + PROBES)):
-                    if load(base, place + 1) & ~bound == 0:
-                        index = load(base, place)
-                        found = probe(base, buffer, index, row, load(base, place + 2))
+                    if load(base, offset + 1) & ~bound == 0:
+                        index = load(base, offset)
+                        found = probe(base, buffer, index, row, load(base, offset + 2))
                         if found != 0:
                             rows = load(base, found)
                             count, newest, link = rows >> 32, rows & NEWEST, load(base, index + LINK)
                         break
-                    place += 3
+                    offset += 3
         rank = count
         if conditions != 0 and count > 1:
             if completes(base, conditions, bound, visited, load(base, other + SHARED), number):

@@ -8,13 +8,13 @@ heap until the window gets there, and are kept in another one until it has passe
     0–12   as of any window (window.py), but without a ring: 6 and 7 count the triples that have left and entered;
            10 is a table: triple to (occurrences, time and number of the newest)
     13     the predicate
-    14–16  triples of elements whose times are not known: number, room, place
+    14–16  triples of elements whose times are not known: number, room, offset
     17     how many of them have been looked at
     18, 19 whether the element that is looked at tells a time, and the largest so far
     20     the object whose time Python is asked for, or 0
     21, 22 its answer: UNKNOWN until it is there, NO_TIME or KNOWN; the time
     23     the last boundary that was acted upon, NEVER for none
-    24–26  heap of triples that wait: number, room, place of their places
+    24–26  heap of triples that wait: number, room, offset of their offsets
     27–29  heap of triples that are in the window
 
     word   of a triple that is kept: subject, predicate, object, time, number of the element
@@ -73,7 +73,7 @@ KEPT_WORDS = 5
 
 @kernel
 def make_told(base, width, slides, flags, queue, predicate):
-    """A new, empty window of this width, that slides or does not: its place, or 0 if the arena is full."""
+    """A new, empty window of this width, that slides or does not: its offset, or 0 if the arena is full."""
     window = take(base, TOLD_WORDS)
     staged = take(base, 8 * ENTRY_WORDS)
     waiting = take(base, 8)
@@ -251,19 +251,19 @@ def top(base, heap):
 
 @kernel
 def push(base, heap, kept):
-    """Add the place of a triple: False if the arena is full."""
+    """Add the offset of a triple: False if the arena is full."""
     count = load(base, heap + HEAP_COUNT)
     if not make_room(base, count, heap + HEAP_ROOM, heap + HEAP_DATA):
         return False
-    data, place = load(base, heap + HEAP_DATA), count
+    data, position = load(base, heap + HEAP_DATA), count
     store(base, heap + HEAP_COUNT, count + 1)
-    while place > 0:
-        above = (place - 1) >> 1
+    while position > 0:
+        above = (position - 1) >> 1
         if not _older(base, kept, load(base, data + above)):
             break
-        store(base, data + place, load(base, data + above))
-        place = above
-    store(base, data + place, kept)
+        store(base, data + position, load(base, data + above))
+        position = above
+    store(base, data + position, kept)
     return True
 
 
@@ -273,16 +273,16 @@ def pop(base, heap):
     data, count = load(base, heap + HEAP_DATA), load(base, heap + HEAP_COUNT) - 1
     store(base, heap + HEAP_COUNT, count)
     moved = load(base, data + count)
-    place = 0
-    while 2 * place + 1 < count:
-        below = 2 * place + 1
+    position = 0
+    while 2 * position + 1 < count:
+        below = 2 * position + 1
         if below + 1 < count and _older(base, load(base, data + below + 1), load(base, data + below)):
             below += 1
         if not _older(base, load(base, data + below), moved):
             break
-        store(base, data + place, load(base, data + below))
-        place = below
-    store(base, data + place, moved)
+        store(base, data + position, load(base, data + below))
+        position = below
+    store(base, data + position, moved)
 
 
 @kernel

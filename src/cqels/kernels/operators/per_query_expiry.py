@@ -5,8 +5,8 @@ the window of width w at time τ if τ - w <= t, closed at both ends as RANGE is
 
     sum of what was sent = the rows that came, added up, with oldest + width >= τ
 
-Of windows that count, the oldest element of a row is told by its place among those that came (window.py), the width is
-how many places there are before the last one, and τ is the place of that.
+Of windows that count, the oldest element of a row is told by its position among those that came (window.py), the width
+is how many positions there are before the last one, and τ is the position of that.
 
 What is sent is kept until it is taken back or its time is over, and then goes by itself; what comes or goes later than
 that is passed over.
@@ -15,9 +15,9 @@ that is passed over.
     0, 1   queues of input and output
     2      where in a row the width is
     3      1 if what is sent has its stamps, 0 if it is to come from no element
-    4      table of the rows that are kept: all their words but the weight to their places
-    5–7    heap of these places, the one that goes first on top: number, room, place
-    8      place of the word that tells the time, 0 if that is the tick's
+    4      table of the rows that are kept: all their words but the weight to their offsets
+    5–7    heap of these offsets, the one that goes first on top: number, room, offset
+    8      offset of the word that tells the time, 0 if that is the tick's
 
     word   of a row that is kept
     0 …    as it came (delta_queue.py)
@@ -55,17 +55,17 @@ _UNTIL, _PLACE, _MORE = 0, 1, 2
 def make_narrow(arena: Arena, out: int, queue: int, column: int, *, stamps: bool, clock: int = 0) -> int:
     """Let each row of a queue be there for as long as its column says; `out` has all columns but that one.
 
-    `clock` is the place of the word that tells what that is compared with, if it is not the time of the tick.
+    `clock` is the offset of the word that tells what that is compared with, if it is not the time of the tick.
     """
-    place = arena.take(NARROW_WORDS)
-    words = arena.array(place, NARROW_WORDS)
+    offset = arena.take(NARROW_WORDS)
+    words = arena.array(offset, NARROW_WORDS)
     words[IN], words[OUT], words[COLUMN], words[STAMPED] = queue, out, COLUMNS + column, stamps
     words[CLOCK_AT] = clock
     words[KEPT] = make_table(arena.base, int(arena.words[queue + WIDTH]) - TIME, 1)
     words[ROOM], words[DATA] = 8, arena.take(8)
     if words[KEPT] == 0:
         raise ArenaFull
-    return place
+    return offset
 
 
 @kernel
@@ -161,48 +161,48 @@ def _push(base, narrow, kept, words):
 
 
 @kernel
-def _take_out(base, narrow, place, words):
-    """Take the row at a place of the heap out: the last one fills its place."""
+def _take_out(base, narrow, position, words):
+    """Take the row at a position of the heap out: the last one fills its position."""
     count = load(base, narrow + HEAP) - 1
     store(base, narrow + HEAP, count)
-    if place == count:
+    if position == count:
         return
     data = load(base, narrow + DATA)
     moved = load(base, data + count)
     until = load(base, moved + words + _UNTIL)
-    while 2 * place + 1 < count:
-        below = 2 * place + 1
+    while 2 * position + 1 < count:
+        below = 2 * position + 1
         if below + 1 < count and _until_at(base, data, below + 1, words) < _until_at(base, data, below, words):
             below += 1
         if _until_at(base, data, below, words) >= until:
             break
-        _put_at(base, data, place, load(base, data + below), words)
-        place = below
-    _rise(base, narrow, moved, place, words)
+        _put_at(base, data, position, load(base, data + below), words)
+        position = below
+    _rise(base, narrow, moved, position, words)
 
 
 @kernel
-def _rise(base, narrow, kept, place, words):
-    """Put a row where it belongs, from a place upwards."""
+def _rise(base, narrow, kept, position, words):
+    """Put a row where it belongs, from a position upwards."""
     data, until = load(base, narrow + DATA), load(base, kept + words + _UNTIL)
-    while place > 0:
-        above = (place - 1) >> 1
+    while position > 0:
+        above = (position - 1) >> 1
         if _until_at(base, data, above, words) <= until:
             break
-        _put_at(base, data, place, load(base, data + above), words)
-        place = above
-    _put_at(base, data, place, kept, words)
+        _put_at(base, data, position, load(base, data + above), words)
+        position = above
+    _put_at(base, data, position, kept, words)
 
 
 @kernel
-def _until_at(base, data, place, words):
-    return load(base, load(base, data + place) + words + _UNTIL)
+def _until_at(base, data, position, words):
+    return load(base, load(base, data + position) + words + _UNTIL)
 
 
 @kernel
-def _put_at(base, data, place, kept, words):
-    store(base, data + place, kept)
-    store(base, kept + words + _PLACE, place)
+def _put_at(base, data, position, kept, words):
+    store(base, data + position, kept)
+    store(base, kept + words + _PLACE, position)
 
 
 @kernel

@@ -9,7 +9,7 @@ others find what it changed at their next tick.  When all have taken all, the lo
     word   of the operator
     0      queue of the log
     1      queue of the output
-    2      place of the word where the pipeline that is fed counts its ticks
+    2      offset of the word where the pipeline that is fed counts its ticks
     3      how far that count is ahead of the other's, told when a block begins
     4      the row of the log to go on with
 """
@@ -26,9 +26,9 @@ FEED_WORDS = 5
 
 def make_feed(arena: Arena, out: int, log: int) -> int:
     """Bring rows from a log to a queue; where ticks are counted is to be told (`COUNTED_AT`)."""
-    place = arena.take(FEED_WORDS)
-    arena.array(place, FEED_WORDS)[:] = log, out, 0, 0, 0
-    return place
+    offset = arena.take(FEED_WORDS)
+    arena.array(offset, FEED_WORDS)[:] = log, out, 0, 0, 0
+    return offset
 
 
 @kernel

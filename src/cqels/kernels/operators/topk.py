@@ -22,16 +22,16 @@ and moves the edge; when too many are near, it moves the edge back.
     0, 1    queues it reads and writes, or 0            0–5    tree of its rows
     2       terms (sort_keys.py)                          6      0 if the last row in the slice is not there
     3, 4    offset, limit (-1: none)                    7 …    columns that make the group; the last row in the slice
-    5, 6    parts of a key: number, place of pairs (1 for a sort key of three words, 0 for the word as it is; word of
+    5, 6    parts of a key: number, offset of pairs (1 for a sort key of three words, 0 for the word as it is; word of
             a row)
-    7       place of where in a key each word of a row is, from the newest time on
+    7       offset of where in a key each word of a row is, from the newest time on
     8       words of a key
     9       shape of the groups' trees
-    10, 11  columns that make groups: number, place
-    12      table: these columns to the place of a group
+    10, 11  columns that make groups: number, offset
+    12      table: these columns to the offset of a group
     13      phase of the step: rows that come, rows that go, sending
     14, 15  row; how many of its copies are done
-    16      place of three keys: the row, what comes into the slice, what leaves it; then the columns of a group
+    16      offset of three keys: the row, what comes into the slice, what leaves it; then the columns of a group
     17      1 if something moved in the slice, where it is listed
     18–23   tree of what crossed: the same keys, compared as words
     24      queue of the rows listed last
@@ -41,7 +41,7 @@ and moves the edge; when too many are near, it moves the edge back.
     28      the edge; 29 the edge that it moves to, when all rows have been asked for
     30      rows in all
     31      rows in the tree from which on the edge is moved back
-    32, 33  queues that the rows come through: number, place
+    32, 33  queues that the rows come through: number, offset
     34–39   tree of the leads from which an edge is chosen
     40      the only group, where no columns make groups and there is one
 """
@@ -119,7 +119,7 @@ def make_ordered(
     offset: int = 0,
     limit: int | None = None,
 ) -> int:
-    """An operator between two queues of rows with so many columns: its place. It is listed if the second queue is 0.
+    """An operator between two queues of rows with so many columns: its offset. It is listed if the second queue is 0.
 
     `fields` are what rows are compared by: how (counted_btree.py), and which word of a row; `by` the group's columns.
     """
@@ -127,11 +127,11 @@ def make_ordered(
     words = arena.words
     written = [word for how, word in fields if FIELD_WORDS[how] == 1]
     fields = [*fields, *((UP, word) for word in range(TIME, COLUMNS + columns) if word not in written)]
-    places: dict[int, int] = {}
+    key_offsets: dict[int, int] = {}
     key_words = 0
     for how, word in fields:
         if FIELD_WORDS[how] == 1:
-            places[word] = key_words
+            key_offsets[word] = key_words
         key_words += FIELD_WORDS[how]
     operator = arena.take(OPERATOR_WORDS)
     words[operator + INPUT], words[operator + OUTPUT] = queues
@@ -139,7 +139,7 @@ def make_ordered(
     words[operator + LIMIT] = -1 if limit is None or limit > _MOST_ROWS else limit
     parts = [number for how, word in fields for number in (int(how in (TERM, TERM_DOWN)), word)]
     words[operator + PARTS], words[operator + PARTS_AT] = len(fields), _written(dictionary, parts)
-    words[operator + PLACES_AT] = _written(dictionary, [places[word] for word in range(TIME, COLUMNS + columns)])
+    words[operator + PLACES_AT] = _written(dictionary, [key_offsets[word] for word in range(TIME, COLUMNS + columns)])
     words[operator + KEY_WORDS] = key_words
     words[operator + TREE_SHAPE] = make_shape(arena, [how for how, _ in fields], terms)
     words[operator + BY], words[operator + BY_AT] = len(by), _written(dictionary, by)
@@ -153,9 +153,9 @@ def make_ordered(
 
 
 def _written(dictionary: ArenaDictionary, words: Sequence[int]) -> int:
-    place = dictionary.arena.take(max(len(words), 1))
-    dictionary.arena.words[place : place + len(words)] = words
-    return place
+    offset = dictionary.arena.take(max(len(words), 1))
+    dictionary.arena.words[offset : offset + len(words)] = words
+    return offset
 
 
 def keep_near(arena: Arena, operator: int, queues: Sequence[int]) -> bool:
@@ -213,9 +213,9 @@ def _write_row(base, operator, key, weight, queue):
     if row == 0:
         return False
     store(base, row + WEIGHT, weight)
-    places = load(base, operator + PLACES_AT)
+    offsets = load(base, operator + PLACES_AT)
     for word in range(load(base, queue + WIDTH) - TIME):
-        store(base, row + TIME + word, load(base, key + load(base, places + word)))
+        store(base, row + TIME + word, load(base, key + load(base, offsets + word)))
     return True
 
 
@@ -266,11 +266,11 @@ def _end(base, operator):
 
 @kernel
 def _kept(base, operator, group, number, target):
-    """Copy the k-th key of a group to a place, if there is one: that place, or 0."""
-    place = kth(base, group + TREE, number)
-    if place == 0:
+    """Copy the k-th key of a group to an offset, if there is one: that offset, or 0."""
+    offset = kth(base, group + TREE, number)
+    if offset == 0:
         return 0
-    copy(base, place, target, load(base, operator + KEY_WORDS))
+    copy(base, offset, target, load(base, operator + KEY_WORDS))
     return target
 
 
@@ -475,8 +475,8 @@ def _send(base, operator):
         level -= 1
     entry = 0
     while node != 0:
-        place = node + HEAD + entry * (words + 1)
-        if not _write_row(base, operator, place, load(base, place + words), load(base, operator + OUTPUT)):
+        offset = node + HEAD + entry * (words + 1)
+        if not _write_row(base, operator, offset, load(base, offset + words), load(base, operator + OUTPUT)):
             return FULL
         node, entry = following(base, node, entry)
     clear_tree(base, tree)
@@ -544,9 +544,9 @@ def list_slice(base, operator, queue):
     left = min(_end(base, operator), load(base, tree + TOTAL)) - offset
     leaf, number, passed = leaf_of(base, tree, offset)
     while leaf != 0 and left > 0:
-        place = leaf + HEAD + number * (words + 1)
-        for _ in range(min(load(base, place + words) - passed, left)):
-            if not _write_row(base, operator, place, 1, queue):
+        key = leaf + HEAD + number * (words + 1)
+        for _ in range(min(load(base, key + words) - passed, left)):
+            if not _write_row(base, operator, key, 1, queue):
                 return False
             left -= 1
         passed = 0

@@ -33,15 +33,15 @@ from cqels.model.values import value_of
 
 
 def make_terms(arena: Arena, dictionary: int) -> int:
-    """A block of terms, which all operators of an engine share, beside the dictionary at a place."""
+    """A block of terms, which all operators of an engine share, beside the dictionary at an offset."""
     terms = arena.take(TERMS_WORDS)
     arena.words[terms + DICTIONARY] = dictionary
     arena.words[terms + LORE] = make_table(arena.base, 1, LORE_WORDS)
     for number, datatype in enumerate((XSD_INTEGER, XSD_DECIMAL)):
         end = f'"^^{datatype}'.encode()
-        place = terms + ENDS + 8 * number
-        arena.words[place] = len(end)
-        _write(arena, place + 1, end)
+        offset = terms + ENDS + 8 * number
+        arena.words[offset] = len(end)
+        _write(arena, offset + 1, end)
     return terms
 
 
@@ -58,14 +58,14 @@ def tell(dictionary: ArenaDictionary, terms: int) -> None:
     first, second, exact = _lore(term)
     text = text_of(term).encode()
     for part, data in ((2, exact), (4, text)):
-        place = arena.take((len(data) + 7) // 8 + 1)
-        _write(arena, place, data)
-        arena.words[lore + part], arena.words[lore + part + 1] = place, len(data)
+        offset = arena.take((len(data) + 7) // 8 + 1)
+        _write(arena, offset, data)
+        arena.words[lore + part], arena.words[lore + part + 1] = offset, len(data)
     arena.words[lore], arena.words[lore + 1] = first, second
 
 
-def _write(arena: Arena, place: int, data: bytes) -> None:
-    ctypes.memmove(arena.base + 8 * place, data, len(data))
+def _write(arena: Arena, offset: int, data: bytes) -> None:
+    ctypes.memmove(arena.base + 8 * offset, data, len(data))
 
 
 def _lore(term: Term) -> tuple[int, int, bytes]:

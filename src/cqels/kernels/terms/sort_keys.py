@@ -12,8 +12,8 @@ one of them is a double and the last bit tells.  Values that are in their text o
 gives (sort_key_fallback.py): the key, bytes that put the exact values in order, and the text.
 
     word   of the terms
-    0      place of the dictionary (term_table.py)
-    1      table of lore: id to key, key, place and bytes of the exact order, place and bytes of the text
+    0      offset of the dictionary (term_table.py)
+    1      table of lore: id to key, key, offset and bytes of the exact order, offset and bytes of the text
     2      id that Python is asked to tell about
     16 …   digits; two texts; the ends of texts of integers and decimals
     256 …  the last sort keys of decimals that were computed: id, key, key, where its hash says
@@ -258,8 +258,8 @@ def _number_text(base, terms, tag, bits, scale, address):
         rest //= 10
         length += 1
     digits = max(digits, length)
-    places = digits + (1 if scale > 0 else 0)
-    position = at + places - 1
+    width = digits + (1 if scale > 0 else 0)
+    position = at + width - 1
     for number in range(digits):
         if number == scale and scale > 0:
             store_byte(position, 0x2E)
@@ -267,7 +267,7 @@ def _number_text(base, terms, tag, bits, scale, address):
         store_byte(position, 0x30 + bits % 10)
         bits //= 10
         position -= 1
-    at += places
+    at += width
     end = terms + ENDS + (0 if tag == INTEGER else 8)
     for number in range(load(base, end)):
         store_byte(at + number, load_byte(base + (end + 1) * 8 + number))
@@ -304,13 +304,13 @@ def compare_texts(base, terms, a, b):
 
 
 @kernel
-def divide_digits(base, place, digits, by):
+def divide_digits(base, offset, digits, by):
     """Divide a magnitude of 32-bit digits, the lowest first, by a number below 2^31: the rest."""
     rest = 0
     for digit in range(digits - 1, -1, -1):
-        rest = (rest << 32) | load(base, place + digit)
+        rest = (rest << 32) | load(base, offset + digit)
         over = rest // by
-        store(base, place + digit, over)
+        store(base, offset + digit, over)
         rest -= over * by
     return rest
 
@@ -324,7 +324,7 @@ def power_of_ten(power):
 
 
 @kernel
-def _bits_at(base, place, top, length, start, count):
+def _bits_at(base, offset, top, length, start, count):
     """`count` bits of a magnitude, `start` bits behind its first; zeros behind its last."""
     result = 0
     taken = 0
@@ -333,7 +333,7 @@ def _bits_at(base, place, top, length, start, count):
         if position < 0:
             return result << (count - taken)
         usable = min((position & 31) + 1, count - taken)
-        digit = load(base, place + (position >> 5))
+        digit = load(base, offset + (position >> 5))
         result = (result << usable) | ((digit >> ((position & 31) + 1 - usable)) & ((1 << usable) - 1))
         taken += usable
     return result
@@ -347,30 +347,30 @@ def split(base, terms, magnitude, scale):
     """
     if magnitude == 0:
         return 0, 0, 0
-    place = terms + DIGITS
+    offset = terms + DIGITS
     zeros = (REST_BITS + 54 + scale * 10 // 3 + 1 + leading_zeros(magnitude) + 31) // 32 if scale else 4
     digits = zeros + 2
     for digit in range(zeros):
-        store(base, place + digit, 0)
-    store(base, place + zeros, magnitude & _LOW)
-    store(base, place + zeros + 1, (magnitude >> 32) & _LOW)
+        store(base, offset + digit, 0)
+    store(base, offset + zeros, magnitude & _LOW)
+    store(base, offset + zeros + 1, (magnitude >> 32) & _LOW)
     more = 0
     while scale > 0:
         step = min(scale, 9)
-        more |= divide_digits(base, place, digits, power_of_ten(step))
+        more |= divide_digits(base, offset, digits, power_of_ten(step))
         scale -= step
     top = digits - 1
-    while load(base, place + top) == 0:
+    while load(base, offset + top) == 0:
         top -= 1
     # the first 53 bits and the 58 behind them, from five digits at most
-    length = 64 - leading_zeros(load(base, place + top))
-    first = _bits_at(base, place, top, length, 0, 53)
-    rest = _bits_at(base, place, top, length, 53, REST_BITS)
+    length = 64 - leading_zeros(load(base, offset + top))
+    first = _bits_at(base, offset, top, length, 0, 53)
+    rest = _bits_at(base, offset, top, length, 53, REST_BITS)
     behind = 32 * top + length - 53 - REST_BITS  # bits not yet looked at
     for digit in range(behind // 32):
-        more |= load(base, place + digit)
+        more |= load(base, offset + digit)
     if behind > 0 and behind & 31:
-        more |= load(base, place + behind // 32) & ((1 << (behind & 31)) - 1)
+        more |= load(base, offset + behind // 32) & ((1 << (behind & 31)) - 1)
     exponent = 32 * (top - zeros) + length - 1
     return ((exponent + 1023) << 52) | (first & ids.FRACTION_MASK), rest, 1 if more else 0
 
