@@ -22,7 +22,7 @@ from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_gro
 from cqels.kernels.operators.exact_sum import SUM_WORDS, add_number, make_sum
 from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, RESULT_WORDS, id_of_result, read_sum
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import make_terms, tell
+from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.lang.expressions import Aggregate, Var
 from cqels.model.dictionary import decode, encode
@@ -132,7 +132,7 @@ class Sum:
         world = self.world
         id = encode(term, world.dictionary)
         while add_number(world.arena.base, world.terms, self.offset, id, weight) != DONE:
-            tell(world.dictionary, world.terms)
+            answer_term(world.dictionary, world.terms)
 
     def read(self, *, mean: bool) -> Term | None:
         """The literal, or None where Python is asked for it."""

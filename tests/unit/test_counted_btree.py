@@ -18,7 +18,7 @@ from cqels.kernels.containers.hash_table import COUNT as TABLE_COUNT
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators import topk
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import make_terms, tell
+from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
 from cqels.kernels.terms.sort_keys import ASK, DONE, compare_terms, compare_texts, sort_key
 from cqels.model.dictionary import decode, encode
 from cqels.model.terms import XSD, Term, text_of
@@ -184,16 +184,16 @@ def test_terms_are_in_the_order_of_the_reference() -> None:
     asked = 0
     for number, id in enumerate(ids):
         while sort_key(base, world.terms, id, place + 4 * number) != DONE:
-            tell(world.dictionary, world.terms)
+            answer_term(world.dictionary, world.terms)
             asked += 1
     assert asked < len(ids) / 2
     for one, a in enumerate(everything):
         for other, b in enumerate(everything):
             while (found := compare_terms(base, world.terms, place + 4 * one, place + 4 * other)) == ASK:
-                tell(world.dictionary, world.terms)
+                answer_term(world.dictionary, world.terms)
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)
             while (found := compare_texts(base, world.terms, ids[one], ids[other])) == ASK:
-                tell(world.dictionary, world.terms)
+                answer_term(world.dictionary, world.terms)
             assert found == (text_of(a) > text_of(b)) - (text_of(a) < text_of(b)), (a, b)
 
 
@@ -217,12 +217,12 @@ def test_sort_keys_of_numbers(terms: list[Term]) -> None:
     place = world.arena.take(4 * len(ids) + 4)
     for number, id in enumerate(ids):
         while sort_key(world.arena.base, world.terms, id, place + 4 * number) != DONE:
-            tell(world.dictionary, world.terms)
+            answer_term(world.dictionary, world.terms)
     for one, a in enumerate(terms):
         for other, b in enumerate(terms):
             args = (world.arena.base, world.terms, place + 4 * one, place + 4 * other)
             while (found := compare_terms(*args)) == ASK:
-                tell(world.dictionary, world.terms)
+                answer_term(world.dictionary, world.terms)
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)
 
 

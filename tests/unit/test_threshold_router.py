@@ -13,7 +13,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.sharing.threshold_order import listed, loosest
 from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, add_row, clear, make_queue, row_at
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.operators.threshold_router import make_thresholds, tell_thresholds, thresholds_step
+from cqels.kernels.operators.threshold_router import make_thresholds, set_thresholds, thresholds_step
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.model.dictionary import encode
@@ -71,7 +71,7 @@ class Comparing:
             )
             for number, classes in enumerate(groups)
         ]
-        tell_thresholds(self.arena, self.offset, told)
+        set_thresholds(self.arena, self.offset, told)
 
     def sent(self, rows: Sequence[tuple[int, int, Term | None, Term | None]]) -> list[tuple[int, ...]]:
         """What is sent for rows of a weight, a group and two values: all words of it."""

@@ -18,10 +18,10 @@ from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import DONE, FULL, PAUSED
 from cqels.kernels.memory.arena import HEAP, SHARED, give
 from cqels.kernels.operators.filter_extend import PROGRAM
-from cqels.kernels.terms.sort_key_fallback import tell
+from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.model.errors import ArenaFull
 from cqels.model.interrupts import between_steps
-from cqels.physical.payload_times import tell_times
+from cqels.physical.payload_times import answer_times
 
 Job: TypeAlias = Generator[BaseException | None]
 """Work that can be paused and resumed wherever it yields: an exception that is to be raised, or None."""
@@ -138,7 +138,7 @@ class Executor:
         state, words, pipeline = self.state, self._arena.words, running.pipeline
         number = int(words[pipeline.offset + scheduler.AT])
         if number == 0:  # the windows come before all operators
-            tell_times(state.dictionary, pipeline.offset)
+            answer_times(state.dictionary, pipeline.offset)
         elif number in pipeline.groups:
             from cqels.kernels.operators.aggregate_setup import serve
 
@@ -148,7 +148,7 @@ class Executor:
         elif asking := pipeline.asking(number):
             state.calls.answer(int(words[asking + PROGRAM]))
         else:  # an operator that orders
-            tell(state.dictionary, pipeline.terms)
+            answer_term(state.dictionary, pipeline.terms)
 
     # ------------------------------------------------------------ interrupts
 

@@ -23,7 +23,7 @@ from cqels.lang.syntax import Range
 from cqels.model.dictionary import decode, encode
 from cqels.model.interrupts import exposed
 from cqels.model.terms import XSD_INTEGER, Term, Triple
-from cqels.physical.pipeline import Kept, Pipeline, Recomputed, put_row, tells_time
+from cqels.physical.pipeline import Kept, Pipeline, Recomputed, has_payload_time, put_row
 from cqels.plan import algebra
 from cqels.plan.algebra import Source
 from cqels.reference.algebra import Evaluator, World
@@ -96,7 +96,7 @@ class Recomputation:
         return min((self._changes(pipeline, source, kept, now) for source, kept in part.timed), default=ALWAYS)
 
     def _changes(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> int:
-        """The first time at which a window over times that elements tell may be other than it is now."""
+        """The first time at which a window over payload times may be other than it is now."""
         assert isinstance(source.window, Range)
         arrivals = self._arrivals(kept)
         if source.window.slide is not None:
@@ -115,7 +115,7 @@ class Recomputation:
         ]
 
     def _content(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> Content:
-        if not tells_time(source):
+        if not has_payload_time(source):
             return list(self._entries(kept))
         arrivals = self._arrivals(kept)
         return content(source.window, arrivals, Moment(now, self._closed(pipeline, source, kept, arrivals)))
@@ -148,13 +148,13 @@ class Recomputation:
         return {source.window.slide: Boundary(closed, next(after, ALWAYS))}
 
     def _notice(self, pipeline: Pipeline, part: Recomputed, contents: Mapping[Source, Content]) -> None:
-        """Tell the machine what it cannot see of the windows over times that elements tell."""
+        """Tell the scheduler what it cannot see of the windows over payload times."""
         words = self._arena.words
         for source, kept in part.timed:
             stamps = [stamp for _, stamp in contents[source]]
             told = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
-            if told != int(words[kept.told]):
-                words[kept.told] = told
+            if told != int(words[kept.seen_at]):
+                words[kept.seen_at] = told
                 words[pipeline.offset + scheduler.PENDING] = 1
             if stamps:
                 words[pipeline.offset + scheduler.FILLED] = 1

@@ -1,4 +1,4 @@
-"""The machine: runs the program of a query for one tick after the other, over a block of elements at a time.
+"""The scheduler: runs the program of a query for one tick after the other, over a block of elements at a time.
 
 A query is a *pipeline*: windows that elements arrive at, operators in an order in which each comes after those it
 reads from, and what becomes of the result.  One call of `run` works off many elements; it comes back early only where
@@ -18,7 +18,7 @@ an operator needs an answer from Python, and goes on at the same point.
     12     ticks so far
     13     operator to go on with, -1 between ticks
     14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
-           EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
+           EXPIRY_APART, what expiry changes is apart from what an arrival does: first all that is due leaves, then the
            element comes, in one tick; a heartbeat only lets things leave; EVERY_ELEMENT, each element is a tick, for
            windows of other pipelines read it
     15     table to add the changes of one tick up in
@@ -30,7 +30,7 @@ an operator needs an answer from Python, and goes on at the same point.
     21     some window holds something
     22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
     23     offset of the hints for each window (window_prefetch.py), 0 for none
-    24     the operator that tells all its rows again for one that orders (topk.py), a join or a group, or 0
+    24     the operator that sends all its rows again for one that orders (topk.py), a join or a group, or 0
     25     outlook (join_prefetch.py), or 0 as long as all windows are near
     26     periods by which boundaries are counted (gap_skipping.py), 0 if they are not; 27 their offset
 
@@ -89,8 +89,8 @@ from cqels.kernels.operators.gap_skipping import (
     passed_between,
     window_due,
 )
-from cqels.kernels.operators.payload_time_window import advance_told, arrive_told, tell
-from cqels.kernels.operators.per_query_expiry import narrow_due
+from cqels.kernels.operators.payload_time_window import advance_payload, arrive_payload, find_times
+from cqels.kernels.operators.per_query_expiry import expiry_due
 from cqels.kernels.operators.shared_input import log_rows, next_logged
 from cqels.kernels.operators.star_window import advance_star, arrive_star, passed
 from cqels.kernels.operators.topk import has_slice
@@ -132,12 +132,12 @@ _STEPS = {
     RECOMPUTE: "scheduler.recompute_step",
     CLOSURE: "operators.transitive_closure.closure_step",
     ORDERED: "operators.topk.ordered_step",
-    NARROW: "operators.per_query_expiry.narrow_step",
+    NARROW: "operators.per_query_expiry.expiry_step",
     THRESHOLDS: "operators.threshold_router.thresholds_step",
-    FEED: "operators.shared_input.feed_step",
+    FEED: "operators.shared_input.shared_input_step",
     LISTING: "operators.ordered_result.send_listing",
-    TELL_JOINED: "operators.join.tell_joined",
-    TELL_GROUPS: "operators.aggregate.tell_groups",
+    TELL_JOINED: "operators.join.resend_joined",
+    TELL_GROUPS: "operators.aggregate.resend_groups",
 }
 """The kernels that take a step of an operator: functions of the base, its offset and the tick's time.
 
@@ -315,7 +315,7 @@ def _reads(base, pipeline, stream):
 @kernel
 def _arrive(base, window, triple, time, number, last):
     if load(base, window + WINDOW_KIND) >= TOLD:
-        return arrive_told(base, window, triple, number, last)
+        return arrive_payload(base, window, triple, number, last)
     return arrive(base, window, triple, time, number, last)
 
 
@@ -404,7 +404,7 @@ def _due(base, pipeline, start, first, before):
         if kind == RECOMPUTE:
             time = min(time, first if load(base, offset + CHANGED) != 0 else load(base, offset + UNTIL))
         elif kind == NARROW:
-            time = min(time, narrow_due(base, offset))
+            time = min(time, expiry_due(base, offset))
         elif kind == FEED:
             logged, at = next_logged(base, offset), load(base, pipeline + PERIODS_AT)
             if logged != ALWAYS:
@@ -483,7 +483,7 @@ def _advance_all(base, pipeline, now):
     for index in range(load(base, pipeline + WINDOWS)):
         window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * index + 1)
         if load(base, window + WINDOW_KIND) >= TOLD:
-            status = tell(base, window)
+            status = find_times(base, window)
             if status != DONE:
                 return status
     for index in range(load(base, pipeline + WINDOWS)):
@@ -492,7 +492,7 @@ def _advance_all(base, pipeline, now):
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
         left, entered = passed(base, window)
         if load(base, window + WINDOW_KIND) >= TOLD:
-            if not advance_told(base, window, now, closed):
+            if not advance_payload(base, window, now, closed):
                 return FULL
         elif load(base, window + STAR) != 0:
             if not advance_star(base, window, now, closed):

@@ -317,7 +317,7 @@ class _Compiler:
     def _has_call(self, expression: Expression) -> bool:
         return any(self._is_called(node) for node in self._nodes(expression))
 
-    def _is_narrow(self, node: Expression) -> bool:
+    def _has_few_values(self, node: Expression) -> bool:
         """Whether a part of a call is native and takes few values, so that it is computed first."""
         if not isinstance(node, Call) or self._is_given(node):
             return False
@@ -440,15 +440,15 @@ class _Compiler:
     def _call(self, root: Expression, target: Target) -> None:
         """Have Python compute an expression from its variables, and from its parts that take few values."""
         drawn = any(isinstance(node, Call) and node.name in DRAWS for node in self._nodes(root))
-        narrow = [] if self._drawn_by_position(root) else self._narrow_parts(root)
-        needed = self._parameters(root, stop={id(part) for part in narrow})
+        few_valued = [] if self._drawn_by_position(root) else self._few_valued_parts(root)
+        needed = self._parameters(root, stop={id(part) for part in few_valued})
         names: list[str] = sorted(needed.variables)
         arguments = [Argument(_column(self.columns[name]), plain=True) for name in names]
         replaced: dict[Expression, Var] = {}
         for node in sorted(needed.given, key=lambda each: self.given[each]):
             replaced[node] = Var(f"_:given {len(replaced)}")
             arguments.append(Argument(_column(self.given[node]), plain=True))
-        for part in narrow:
+        for part in few_valued:
             if part not in replaced:
                 replaced[part] = Var(f"_:part {len(replaced)}")
                 value = self._temporary()
@@ -466,11 +466,11 @@ class _Compiler:
         self.arguments = max(self.arguments, len(arguments))
         self._emit(Operation.CALL, target, number, len(arguments), *arguments)
 
-    def _narrow_parts(self, root: Expression) -> list[Expression]:
+    def _few_valued_parts(self, root: Expression) -> list[Expression]:
         """The outermost parts to compute first: not those that depend on nothing but what the rest needs anyway."""
         parts: list[Expression] = []
         for node in self._nodes(root):
-            if node is not root and self._is_narrow(node) and not any(self._inside(node, part) for part in parts):
+            if node is not root and self._has_few_values(node) and not any(self._inside(node, part) for part in parts):
                 parts.append(node)
         rest = self._parameters(root, stop={id(part) for part in parts})
         return [part for part in parts if not self._depends(part) <= rest]

@@ -15,9 +15,9 @@ from cqels.kernels.operators.filter_extend import FILTERS, MOST_STEPS, add_step,
 from cqels.kernels.operators.join import MOST_INPUTS, Input, make_join
 from cqels.kernels.operators.join_conditions import Condition
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN, make_negation
-from cqels.kernels.operators.per_query_expiry import make_narrow
+from cqels.kernels.operators.per_query_expiry import make_expiry
 from cqels.kernels.operators.project_union import make_copied, make_project, make_union
-from cqels.kernels.operators.shared_input import make_feed
+from cqels.kernels.operators.shared_input import make_shared_input
 from cqels.kernels.operators.threshold_router import make_thresholds
 from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.errors import ArenaFull
@@ -49,7 +49,7 @@ class Operators:
     """Number of an operator to what is known of it, if it is a THRESHOLDS."""
     queues: list[int] = field(default_factory=list)
     joins: list[JoinTrace] = field(default_factory=list)
-    feeds: list[int] = field(default_factory=list)
+    shared_inputs: list[int] = field(default_factory=list)
     """What brings rows that other pipelines have logged."""
     computed: frozenset[str] = frozenset()
     events: bool = False
@@ -134,7 +134,7 @@ class Operators:
         """Each row as long as a column says, without that column."""
         names = tuple(name for name in source.columns if name != width)
         out = self.queue(len(names))
-        offset = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh, clock=clock)
+        offset = make_expiry(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh, clock=clock)
         self.add(scheduler.NARROW, offset)
         return Stage(out, names, source.nullable)
 
@@ -152,12 +152,12 @@ class Operators:
         self.thresholds[len(self.operators)] = Compared(offset, programs)
         return replace(source, queue=out, columns=names)
 
-    def fed(self, log: int, names: tuple[str, ...], nullable: frozenset[str]) -> Stage:
+    def shared_input(self, log: int, names: tuple[str, ...], nullable: frozenset[str]) -> Stage:
         """The rows that another pipeline has logged."""
         out = self.queue(len(names))
-        offset = make_feed(self.arena, out, log)
+        offset = make_shared_input(self.arena, out, log)
         self.add(scheduler.FEED, offset)
-        self.feeds.append(offset)
+        self.shared_inputs.append(offset)
         return Stage(out, names, nullable)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:

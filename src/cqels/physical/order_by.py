@@ -220,8 +220,8 @@ def listing(compiler: Compiler, plan: Plan) -> tuple[int, tuple[str, ...]]:
     return operator, order.names
 
 
-def told_again(compiler: Compiler) -> int:
-    """Let the operator that orders last keep only what is near its slice, where all rows can be told again.
+def resending_operator(compiler: Compiler) -> int:
+    """Let the operator that orders last keep only what is near its slice, where all rows can be sent again.
 
     That is so where they come from a join or a group, through FILTERs, BINDs and projections at most, and nothing else
     reads them.  The number of that join or group, counted from 1, or 0.
@@ -243,7 +243,7 @@ def told_again(compiler: Compiler) -> int:
 
 
 def _queues(compiler: Compiler, kind: int, offset: int) -> tuple[int, int]:
-    """The queues that an operator writes and reads, if its rows can be told again: those of its only input, if so."""
+    """The queues that an operator writes and reads, if its rows can be sent again: those of its only input, if so."""
     words = compiler.arena.words
     match kind:
         case scheduler.JOIN:

@@ -1,4 +1,4 @@
-"""What windows over times that elements tell ask of Python: the time that a literal states."""
+"""What windows over payload times ask of Python: the time that a literal states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cqels.model.dictionary import decode
 from cqels.model.time import time_of
 
 
-def tell_times(dictionary: ArenaDictionary, pipeline: int) -> None:
+def answer_times(dictionary: ArenaDictionary, pipeline: int) -> None:
     """Answer the windows of the pipeline at an offset that ask for a time."""
     words = dictionary.arena.words
     first = int(words[pipeline + scheduler.WINDOWS_AT])

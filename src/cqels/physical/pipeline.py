@@ -54,12 +54,12 @@ class Table:
 class Kept:
     """A window that is kept for Python: its offset and, where the query's window slides, the number of the slide.
 
-    `told` is the offset of a word that tells what was in it the last time, for a window over times that elements tell.
+    `seen_at` is the offset of a word for what was in it the last time, for a window over payload times.
     """
 
     offset: int
     slide: int
-    told: int = 0
+    seen_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class Recomputed:
 
     @property
     def timed(self) -> list[tuple[Source, Kept]]:
-        """The windows over times that elements tell."""
-        return [(source, kept) for source, kept in self.windows.items() if tells_time(source)]
+        """The windows over payload times."""
+        return [(source, kept) for source, kept in self.windows.items() if has_payload_time(source)]
 
 
-def tells_time(source: Source) -> bool:
+def has_payload_time(source: Source) -> bool:
     return isinstance(source.window, Range) and source.window.time is not None
 
 
@@ -165,7 +165,7 @@ class Pipeline:
     """The streams that there were when it was registered: those that a variable ranges over."""
     terms: int
     """Where the order of terms is known, 0 if the query does not need it."""
-    feeds: list[int]
+    shared_inputs: list[int]
     """What brings rows that other pipelines have logged."""
     sends: bool = True
     """False if it logs what it finds, for others."""

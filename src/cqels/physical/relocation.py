@@ -32,11 +32,11 @@ from cqels.plan.algebra import Plan, Query
 from cqels.plan.plan_json import digest
 
 FIELDS: dict[type, str] = {
-    Pipeline: "place=offset heap tables selects thresholds groups recomputed traces joins matches terms feeds "
-    "columns computed fresh streams sends query",
+    Pipeline: "place=offset heap tables selects thresholds groups recomputed traces joins matches terms "
+    "feeds=shared_inputs columns computed fresh streams sends query",
     Stage: "queue columns nullable in_turn timeless",
     Table: "stage place=offset room count plan",
-    Kept: "place=offset slide told",
+    Kept: "place=offset slide told=seen_at",
     Recomputed: "place=offset stage before windows ranked events timely needs_windows plan reason",
     Trace: "queue counted operators windows plan",
     JoinTrace: "place=offset queue inputs programs conditions",

@@ -11,12 +11,12 @@ from pyoxigraph import NamedNode
 from cqels.kernels import scheduler
 from cqels.kernels.operators import star_window, window
 from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN
-from cqels.kernels.operators.payload_time_window import make_told
+from cqels.kernels.operators.payload_time_window import make_payload_window
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
 from cqels.model.errors import ArenaFull
 from cqels.physical.operator_builder import Operators
-from cqels.physical.pipeline import Kept, Stage, Table, WholeGraph, tells_time
+from cqels.physical.pipeline import Kept, Stage, Table, WholeGraph, has_payload_time
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source
 
@@ -74,9 +74,9 @@ class Windows(Operators):
 
     def kept(self, source: Source) -> Kept:
         """A window with all its triples, to be read by Python."""
-        told = self.words([0]) if tells_time(source) else 0
-        offset, slide = self._make(source, self.queue(3), window.OWN_TIME if told else 0)
-        return Kept(offset, slide, told)
+        seen_at = self.words([0]) if has_payload_time(source) else 0
+        offset, slide = self._make(source, self.queue(3), window.OWN_TIME if seen_at else 0)
+        return Kept(offset, slide, seen_at)
 
     def table(self, plan: Plan, names: tuple[str, ...], nullable: frozenset[str] = frozenset()) -> Stage:
         """A queue that Python feeds with the changes of a static part."""
@@ -145,7 +145,7 @@ class Windows(Operators):
         match source.window:
             case Range(width=width, slide=slide, time=predicate) if predicate is not None:
                 word = self.calls.word_of(predicate)
-                made = make_told(self.arena.base, width, int(slide is not None), flags, queue, word)
+                made = make_payload_window(self.arena.base, width, int(slide is not None), flags, queue, word)
                 offset = self.taken(made)
                 self._open(source, offset, slide)
             case _:

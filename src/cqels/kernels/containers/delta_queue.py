@@ -32,7 +32,7 @@ from cqels.kernels.memory.interrupt_poll import ROWS, is_abandoned
 WEIGHT, TIME, NUMBER, OLDEST, COLUMNS = 0, 1, 2, 3, 4
 DONE, NEED_CALL, FULL, AGAIN, PAUSED = 0, 1, 2, 3, 4
 """What the step of an operator says: it is done, Python must answer a question first, the arena is full, it wants to
-read all rows again, not their changes. The machine says too that it pauses, to be called again."""
+read all rows again, not their changes. The scheduler says too that it pauses, to be called again."""
 
 NEVER = -(2**63)
 ALWAYS = 2**63 - 1

@@ -5,11 +5,11 @@ The law: what has been sent, added up, is `Evaluator._group` of all rows that ca
 A step (`step_group`) reads the rows of the input queue and sends, for each group that they touched and that is now
 another, the row that goes and the row that comes.  It gives DONE, or where Python is needed
 
-    ASKING   a term is not known well enough to be put in order: `sort_key_fallback.tell`, and step again;
+    ASKING   a term is not known well enough to be put in order: `sort_key_fallback.answer_term`, and step again;
     WANTED   values that only Python can write, once for each group touched: `aggregate_setup.answer`, step again;
     FULL     the arena is full: nothing can be done.
 
-What was asked for is told, and the step goes on where it stopped.  `aggregate_setup.run_group` does all of that.
+Python answers, and the step goes on where it stopped.  `aggregate_setup.run_group` does all of that.
 
     word    of the operator                                   word    of an aggregate
     0, 1    queues it reads and writes                        0       what it computes
@@ -72,9 +72,9 @@ from cqels.kernels.terms.sort_keys import (
     LEAST,
     NONE,
     compare_texts,
-    forget_lore,
     register_of,
     sort_key,
+    trim_sort_key_cache,
 )
 from cqels.model import ids
 
@@ -589,7 +589,7 @@ def step_group(base, operator):
     """Read the input queue, write the output queue, or go on with that: DONE, ASKING, WANTED or FULL."""
     if load(base, operator + PHASE) == PHASE_ROWS:
         if load(base, operator + ROW) == 0 and load(base, operator + RESUME) == 0:
-            forget_lore(base, load(base, operator + TERMS))
+            trim_sort_key_cache(base, load(base, operator + TERMS))
         status = _take_rows(base, operator)
         if status != DONE:
             return status
@@ -611,7 +611,7 @@ def step_group(base, operator):
 
 
 @kernel
-def tell_groups(base, operator, now):
+def resend_groups(base, operator, now):
     """Send the rows of all groups once more: rows.DONE or rows.FULL."""
     table = load(base, operator + TABLE)
     for slot in range(load(base, table + ROOM)):
@@ -625,7 +625,7 @@ def tell_groups(base, operator, now):
 
 @kernel
 def group_step(base, operator, now):
-    """The step as the machine takes it: NEED_CALL where Python has to do something first (`aggregate_setup.serve`)."""
+    """The step as the scheduler takes it: NEED_CALL where Python has to help first (`aggregate_setup.serve`)."""
     status = step_group(base, operator)
     if status == DONE:
         return delta_queue.DONE

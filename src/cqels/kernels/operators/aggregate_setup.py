@@ -37,7 +37,7 @@ from cqels.kernels.operators.exact_sum import (
     make_sum,
 )
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import tell
+from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.model import ids
 from cqels.model.dictionary import decode, encode
@@ -188,7 +188,7 @@ def run_group(dictionary: ArenaDictionary, operator: int) -> None:
     arena = dictionary.arena
     while (status := g.step_group(arena.base, operator)) != DONE:
         if status == ASKING:
-            tell(dictionary, int(arena.words[operator + g.TERMS]))
+            answer_term(dictionary, int(arena.words[operator + g.TERMS]))
         elif status == g.WANTED:
             answer(dictionary, operator)
         else:
@@ -201,7 +201,7 @@ def serve(dictionary: ArenaDictionary, operator: int) -> None:
     if words[operator + g.PHASE] == g.PHASE_SENDING and words[operator + g.REQUESTS] != 0:
         answer(dictionary, operator)
     else:
-        tell(dictionary, int(words[operator + g.TERMS]))
+        answer_term(dictionary, int(words[operator + g.TERMS]))
 
 
 def answer(dictionary: ArenaDictionary, operator: int) -> None:

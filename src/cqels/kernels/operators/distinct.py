@@ -153,5 +153,5 @@ def _emit(base, distinct, row, weight, oldest):
 
 @kernel
 def distinct_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_distinct(base, operator))

@@ -495,7 +495,7 @@ def _count_order(base, join, path):
 
 
 @kernel
-def tell_joined(base, operator, now):
+def resend_joined(base, operator, now):
     """Put all rows of the join into its queue once more, from the input that has fewest: DONE or FULL."""
     origin, buffer = 0, load(base, load(base, operator + INPUT) + BUFFER)
     for number in range(1, load(base, operator + INPUTS)):
@@ -510,5 +510,5 @@ def tell_joined(base, operator, now):
 
 @kernel
 def join_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_join(base, operator))

@@ -296,5 +296,5 @@ def _emit_left(base, negation, left, weight):
 
 @kernel
 def negation_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_negation(base, operator))

@@ -77,5 +77,5 @@ def step_union(base, union):
 
 @kernel
 def union_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_union(base, operator))

@@ -69,7 +69,7 @@ def make_thresholds(
     return offset
 
 
-def tell_thresholds(arena: Arena, operator: int, groups: Sequence[Sequence[Listed]]) -> None:
+def set_thresholds(arena: Arena, operator: int, groups: Sequence[Sequence[Listed]]) -> None:
     """Let the operator know all classes, before it sees a row."""
     firsts = []
     for lists in groups:

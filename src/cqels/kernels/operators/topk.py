@@ -13,7 +13,7 @@ compared with its last row and put into the tree, no more.
 
 An operator without a queue to write is *listed* (ordered_result.py): it notes only whether its slice has changed.
 
-Where the operators before it can tell all rows again (`keep_near`), rows far behind the slice are not even in the tree:
+Where the operators before it can send all rows again (`keep_near`), rows far behind the slice are not even in the tree:
 they are counted, no more.  What a row is compared by first is its *lead*, written such that less comes first; rows with
 a lead up to the *edge* are near.  When the slice is no longer full of those, the operator asks for all rows (AGAIN)
 and moves the edge; when too many are near, it moves the edge back.
@@ -88,8 +88,8 @@ from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.containers.hash_table import find, make_table, put, remove
 from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import tell
-from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, forget_lore, sort_key
+from cqels.kernels.terms.sort_key_fallback import answer_term
+from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, sort_key, trim_sort_key_cache
 from cqels.model.errors import ArenaFull
 
 INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
@@ -161,7 +161,7 @@ def _written(dictionary: ArenaDictionary, words: Sequence[int]) -> int:
 def keep_near(arena: Arena, operator: int, queues: Sequence[int]) -> bool:
     """Keep only the rows in order that are near the slice, if the order allows it: whether it does.
 
-    What writes into the first of these queues can be made to tell all rows again, and they come through the others.
+    What writes into the first of these queues can be made to send all rows again, and they come through the others.
     """
     words = arena.words
     leading, limit = int(words[words[operator + TREE_SHAPE] + LEADING]), int(words[operator + LIMIT])
@@ -182,7 +182,7 @@ def run_ordered(dictionary: ArenaDictionary, operator: int) -> None:
     while (status := step_ordered(arena.base, operator)) != DONE:
         if status != ASKING:
             raise ArenaFull
-        tell(dictionary, int(arena.words[operator + TERMS]))
+        answer_term(dictionary, int(arena.words[operator + TERMS]))
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def _fill(base, operator):
         store(base, operator + ROW, load(base, operator + ROW) + 1)
     store(base, operator + ROW, 0)
     store(base, operator + EDGE, load(base, operator + NEXT_EDGE))
-    for number in range(load(base, operator + THROUGH)):  # what was told again does not count
+    for number in range(load(base, operator + THROUGH)):  # what was sent again does not count
         store(base, load(base, load(base, operator + THROUGH_AT) + number) + QUEUED, 0)
     return DONE
 
@@ -485,9 +485,9 @@ def _send(base, operator):
 
 @kernel
 def step_ordered(base, operator):
-    """Read the input queue, write the output queue: DONE, AGAIN, ASKING (`sort_key_fallback.tell`) or FULL."""
+    """Read the input queue, write the output queue: DONE, AGAIN, ASKING (`sort_key_fallback.answer_term`) or FULL."""
     if load(base, operator + PHASE) == _COMING and load(base, operator + ROW) + load(base, operator + COPIES) == 0:
-        forget_lore(base, load(base, operator + TERMS))
+        trim_sort_key_cache(base, load(base, operator + TERMS))
     while load(base, operator + PHASE) != _SENDING:
         phase = load(base, operator + PHASE)
         following_phase = phase + 1 if phase < _FILLING else _SENDING
@@ -515,7 +515,7 @@ def step_ordered(base, operator):
 
 @kernel
 def ordered_step(base, operator, now):
-    """The step as the scheduler takes it: NEED_CALL where Python has to tell of a term (`sort_key_fallback.tell`)."""
+    """The step as the scheduler takes it: NEED_CALL where Python is asked (`sort_key_fallback.answer_term`)."""
     status = step_ordered(base, operator)
     if status == DONE:
         return delta_queue.DONE

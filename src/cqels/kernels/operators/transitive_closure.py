@@ -365,5 +365,5 @@ def _emit(base, closure, start, target, stamps, weight):
 
 @kernel
 def closure_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_closure(base, operator))
