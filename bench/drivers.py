@@ -29,7 +29,7 @@ from cqels.kernels.operators.join import (
     set_order,
     step_join,
 )
-from cqels.kernels.prefetch.join_prefetch import (
+from cqels.kernels.operators.join_prefetch import (
     KEYS_AHEAD,
     LOOKED,
     OUTLOOK_WORDS,
@@ -40,7 +40,7 @@ from cqels.kernels.prefetch.join_prefetch import (
     go_on,
     make_paths,
 )
-from cqels.kernels.prefetch.window_prefetch import FAR
+from cqels.kernels.operators.window_prefetch import FAR
 
 EVENT_WORDS = 8
 """Words of an event: its input, a row of at most seven words."""

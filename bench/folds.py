@@ -24,13 +24,13 @@ import numpy.typing as npt
 from pyoxigraph import Literal
 
 from cqels.kernels.compiler.kernel import kernel
-from cqels.kernels.containers.counted_btree import DOWN, TERM_DOWN
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, add_row, clear, make_queue
 from cqels.kernels.memory.arena import Arena, load, store
 from cqels.kernels.operators.aggregate import step_group
 from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_group
 from cqels.kernels.operators.topk import make_ordered, run_ordered, step_ordered
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.counted_btree import DOWN, TERM_DOWN
 from cqels.kernels.terms.sort_key_fallback import make_terms
 from cqels.model.ids import inline_word
 from cqels.model.terms import XSD_INTEGER

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.kernels.containers.counted_btree import UP, make_shape
 from cqels.kernels.containers.delta_queue import COLUMNS, add_row, clear, make_queue, row_at
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.memory.arena import Arena
@@ -22,6 +21,7 @@ from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_gro
 from cqels.kernels.operators.exact_sum import SUM_WORDS, add_number, make_sum
 from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, RESULT_WORDS, id_of_result, read_sum
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.counted_btree import UP, make_shape
 from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.lang.expressions import Aggregate, Var

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.kernels.containers import counted_btree
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, add_row, clear, make_queue, row_at
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.containers.hash_table import COUNT as TABLE_COUNT
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators import topk
+from cqels.kernels.terms import counted_btree
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
 from cqels.kernels.terms.sort_keys import ASK, DONE, compare_terms, compare_texts, sort_key

@@ -89,6 +89,7 @@ from cqels.kernels.operators.gap_skipping import (
     passed_between,
     window_due,
 )
+from cqels.kernels.operators.join_prefetch import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
 from cqels.kernels.operators.payload_time_window import advance_payload, arrive_payload, find_times
 from cqels.kernels.operators.per_query_expiry import expiry_due
 from cqels.kernels.operators.shared_input import log_rows, next_logged
@@ -97,8 +98,7 @@ from cqels.kernels.operators.topk import has_slice
 from cqels.kernels.operators.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, arrive
 from cqels.kernels.operators.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.operators.window import KIND as WINDOW_KIND
-from cqels.kernels.prefetch.join_prefetch import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
-from cqels.kernels.prefetch.window_prefetch import KEYS, ROWS, expect_leaving, expect_triple, is_far
+from cqels.kernels.operators.window_prefetch import KEYS, ROWS, expect_leaving, expect_triple, is_far
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED = range(10)
 NARROW, THRESHOLDS, FEED, LISTING, TELL_JOINED, TELL_GROUPS = range(10, 16)
@@ -135,7 +135,7 @@ _STEPS = {
     NARROW: "operators.per_query_expiry.expiry_step",
     THRESHOLDS: "operators.threshold_router.thresholds_step",
     FEED: "operators.shared_input.shared_input_step",
-    LISTING: "operators.ordered_result.send_listing",
+    LISTING: "ordered_result.send_listing",
     TELL_JOINED: "operators.join.resend_joined",
     TELL_GROUPS: "operators.aggregate.resend_groups",
 }

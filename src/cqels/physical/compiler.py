@@ -18,7 +18,7 @@ from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN, LEFT_JOIN, M
 from cqels.kernels.operators.shared_input import COUNTED_AT
 from cqels.kernels.operators.window import CLOCK
 from cqels.kernels.operators.window import QUEUE as WINDOW_QUEUE
-from cqels.kernels.prefetch.window_prefetch import make_hints
+from cqels.kernels.operators.window_prefetch import make_hints
 from cqels.lang.expressions import Call, Exists, Expression, Var, junction
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE

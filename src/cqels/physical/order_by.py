@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cqels.kernels import scheduler
-from cqels.kernels.containers.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME
 from cqels.kernels.operators import filter_extend, join, project_union, topk
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN
+from cqels.kernels.terms.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.lang.expressions import Var, calls
 from cqels.lang.syntax import Count
 from cqels.physical.incremental_support import TIMES, is_partitioned

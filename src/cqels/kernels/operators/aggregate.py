@@ -38,7 +38,14 @@ from __future__ import annotations
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.containers import delta_queue
-from cqels.kernels.containers.counted_btree import (
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
+from cqels.kernels.containers.delta_queue import COUNT as QUEUED
+from cqels.kernels.containers.hash_table import ROOM, entry_at, find, put, remove
+from cqels.kernels.memory.arena import copy, give, load, store, take
+from cqels.kernels.memory.int128 import POWERS, bits_of, double_of, single_bits_of, single_of
+from cqels.kernels.operators.exact_sum import add_number, clear_sum, make_sum
+from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, id_of_result, packed, read_sum
+from cqels.kernels.terms.counted_btree import (
     HEAD,
     TOTAL,
     change,
@@ -52,13 +59,6 @@ from cqels.kernels.containers.counted_btree import (
     rank,
     tree_words,
 )
-from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
-from cqels.kernels.containers.delta_queue import COUNT as QUEUED
-from cqels.kernels.containers.hash_table import ROOM, entry_at, find, put, remove
-from cqels.kernels.memory.arena import copy, give, load, store, take
-from cqels.kernels.memory.int128 import POWERS, bits_of, double_of, single_bits_of, single_of
-from cqels.kernels.operators.exact_sum import add_number, clear_sum, make_sum
-from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, id_of_result, packed, read_sum
 from cqels.kernels.terms.sort_keys import (
     ASK,
     ASKING,

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from pyoxigraph import Literal, NamedNode
 
-from cqels.kernels.containers.counted_btree import TERM, TERM_TEXT, UP, keys_of, make_shape
 from cqels.kernels.containers.hash_table import make_table, put
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators import aggregate as g
@@ -37,6 +36,7 @@ from cqels.kernels.operators.exact_sum import (
     make_sum,
 )
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.counted_btree import TERM, TERM_TEXT, UP, keys_of, make_shape
 from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.model import ids

@@ -28,9 +28,9 @@ Reading is in exact_sum_value.py.
 from __future__ import annotations
 
 from cqels.kernels.compiler.kernel import kernel
-from cqels.kernels.containers.counted_btree import change, clear_tree, make_tree
 from cqels.kernels.memory.arena import copy, give, load, store, take
 from cqels.kernels.memory.int128 import bits_of, double_of, leading_zeros, single_bits_of, single_of
+from cqels.kernels.terms.counted_btree import change, clear_tree, make_tree
 from cqels.kernels.terms.sort_keys import (
     ASKED,
     ASKING,

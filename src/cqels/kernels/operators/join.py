@@ -69,7 +69,7 @@ from cqels.kernels.containers.row_buffer import add_index, change, swap
 from cqels.kernels.containers.row_storage import BARE, FIRST, NEXT, ROWS, link_of, probe, put_head, row_of, weight_at
 from cqels.kernels.memory.arena import Arena, fetch, load, store, write_words
 from cqels.kernels.operators.join_conditions import Condition, all_hold, completes, make_conditions
-from cqels.kernels.prefetch.join_prefetch import Lead, expect_at_once, make_paths
+from cqels.kernels.operators.join_prefetch import Lead, expect_at_once, make_paths
 from cqels.model.limits import MOST_JOIN_COLUMNS
 
 INPUTS, OUT, ROW, FRAMES, TIMING = 1, 2, 3, 4, 5

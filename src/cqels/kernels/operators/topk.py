@@ -52,7 +52,22 @@ from collections.abc import Sequence
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.containers import delta_queue
-from cqels.kernels.containers.counted_btree import (
+from cqels.kernels.containers.delta_queue import (
+    ALWAYS,
+    COLUMNS,
+    TIME,
+    WEIGHT,
+    WIDTH,
+    add_row,
+    clear,
+    make_queue,
+    row_at,
+)
+from cqels.kernels.containers.delta_queue import COUNT as QUEUED
+from cqels.kernels.containers.hash_table import find, make_table, put, remove
+from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.counted_btree import (
     FIELD_WORDS,
     HEAD,
     LEADING,
@@ -73,21 +88,6 @@ from cqels.kernels.containers.counted_btree import (
     most,
     rank,
 )
-from cqels.kernels.containers.delta_queue import (
-    ALWAYS,
-    COLUMNS,
-    TIME,
-    WEIGHT,
-    WIDTH,
-    add_row,
-    clear,
-    make_queue,
-    row_at,
-)
-from cqels.kernels.containers.delta_queue import COUNT as QUEUED
-from cqels.kernels.containers.hash_table import find, make_table, put, remove
-from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, sort_key, trim_sort_key_cache
 from cqels.model.errors import ArenaFull

@@ -20,6 +20,7 @@ from cqels.kernels.containers.row_buffer import TOGETHER
 from cqels.kernels.containers.row_set import hash_of, mark_of, slot_of
 from cqels.kernels.memory.arena import Arena, fetch, load, store, write_words
 from cqels.kernels.operators import join
+from cqels.kernels.operators.join_prefetch import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
 from cqels.kernels.operators.window import (
     COME,
     ELEMENTS,
@@ -35,7 +36,6 @@ from cqels.kernels.operators.window import (
     entry_of,
     matches,
 )
-from cqels.kernels.prefetch.join_prefetch import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
 
 COUNT, GONE, KEYS_SEEN, ROWS_SEEN, FIRST_HINT = range(5)
 PATTERN, ROW, PATHS, HINT_WORDS = range(4)
