@@ -16,19 +16,7 @@ from cqels.kernels.containers.key_index import NEWEST
 from cqels.kernels.containers.row_buffer import TOGETHER, add_index, change, evict, make_ring
 from cqels.kernels.containers.row_storage import DATA, FIRST, NEXT, ROOM, ROWS, STRIDE, probe, row_of
 from cqels.kernels.memory.arena import Arena, call, load, store
-from cqels.kernels.operators.join import (
-    BUFFER,
-    INPUT,
-    INPUTS,
-    OUT,
-    PATHS,
-    QUEUE,
-    Input,
-    make_join,
-    read_orders,
-    set_order,
-    step_join,
-)
+from cqels.kernels.operators.join import BUFFER, INPUT, INPUTS, OUT, PATHS, QUEUE, step_join
 from cqels.kernels.operators.join_prefetch import (
     KEYS_AHEAD,
     LOOKED,
@@ -40,6 +28,7 @@ from cqels.kernels.operators.join_prefetch import (
     go_on,
     make_paths,
 )
+from cqels.kernels.operators.join_setup import Input, make_join, read_orders, set_order
 from cqels.kernels.operators.window_prefetch import FAR
 
 EVENT_WORDS = 8

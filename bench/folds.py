@@ -28,7 +28,8 @@ from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME, 
 from cqels.kernels.memory.arena import Arena, load, store
 from cqels.kernels.operators.aggregate import step_group
 from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_group
-from cqels.kernels.operators.topk import make_ordered, run_ordered, step_ordered
+from cqels.kernels.operators.topk import step_ordered
+from cqels.kernels.operators.topk_setup import make_ordered, run_ordered
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.counted_btree import DOWN, TERM_DOWN
 from cqels.kernels.terms.sort_key_fallback import make_terms

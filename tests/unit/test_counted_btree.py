@@ -15,7 +15,7 @@ from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, add_row,
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.containers.hash_table import COUNT as TABLE_COUNT
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.operators import topk
+from cqels.kernels.operators import topk, topk_setup
 from cqels.kernels.terms import counted_btree
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
@@ -298,7 +298,9 @@ def test_slices_of_ordered_groups(
 
     def make(queue: int, by: list[int]) -> int:
         queues = (source, queue)
-        return topk.make_ordered(world.dictionary, world.terms, queues, 3, fields, by=by, offset=offset, limit=limit)
+        return topk_setup.make_ordered(
+            world.dictionary, world.terms, queues, 3, fields, by=by, offset=offset, limit=limit
+        )
 
     operator, listing = make(target, by), make(0, [])
     pool = [0, *world.ids(random.sample(TERMS, random.randrange(1, 12)))]
@@ -308,7 +310,7 @@ def test_slices_of_ordered_groups(
     for step in range(8):
         world.put(source, batch_of(random, inside, pool))
         clear(world.arena.base, target)
-        topk.run_ordered(world.dictionary, operator)
+        topk_setup.run_ordered(world.dictionary, operator)
         changes = world.rows(target)
         assert len({row for row, _ in changes}) == len(changes)
         for row, weight in changes:
@@ -316,7 +318,7 @@ def test_slices_of_ordered_groups(
         expected = [row for group in grouped(inside, by) for row in sliced(world, group, sorts, ties, part)]
         assert Counter({row: count for row, count in sent.items() if count}) == Counter(expected)
 
-        topk.run_ordered(world.dictionary, listing)
+        topk_setup.run_ordered(world.dictionary, listing)
         clear(world.arena.base, listed)
         assert topk.list_slice(world.arena.base, listing, listed)
         shown = [row for row, _ in world.rows(listed)]
@@ -340,7 +342,9 @@ def test_slices_of_many_rows() -> None:
     sorts, ties, part = [(1, True)], [0, 1, 2], slice(5, 15)
     fields = [(counted_btree.TERM_DOWN, COLUMNS + 1), (counted_btree.DOWN, TIME), (counted_btree.DOWN, NUMBER)]
     fields += [(counted_btree.TEXT, COLUMNS + column) for column in ties]
-    operator = topk.make_ordered(world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10)
+    operator = topk_setup.make_ordered(
+        world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10
+    )
     groups = world.ids([NamedNode(f"http://ex.org/{number}") for number in range(3)])
     values = world.ids([typed(str(number), "integer") for number in range(400)])
     sent: Counter[Row] = Counter()
@@ -354,7 +358,7 @@ def test_slices_of_many_rows() -> None:
         world.put(source, [*((row, -1) for row in old), *((row, 1) for row in new)])
         arrived += new
         clear(world.arena.base, target)
-        topk.run_ordered(world.dictionary, operator)
+        topk_setup.run_ordered(world.dictionary, operator)
         for row, weight in world.rows(target):
             sent[row] += weight
         inside = Counter(arrived[-2000:])

@@ -30,7 +30,8 @@ from cqels.kernels.containers.row_storage import probe, row_of
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators import join, outer_semi_anti_join
 from cqels.kernels.operators.distinct import make_distinct, step_distinct
-from cqels.kernels.operators.join import Input, make_join, read_orders, set_order, step_join
+from cqels.kernels.operators.join import step_join
+from cqels.kernels.operators.join_setup import Input, make_join, read_orders, set_order
 from cqels.kernels.operators.outer_semi_anti_join import (
     ANTI_JOIN,
     LEFT_JOIN,

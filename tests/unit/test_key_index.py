@@ -15,8 +15,9 @@ from cqels.kernels.containers.row_storage import link_of, probe, row_of
 from cqels.kernels.memory.arena import Arena, take
 from cqels.kernels.operators import join, join_prefetch
 from cqels.kernels.operators.distinct import make_distinct, step_distinct
-from cqels.kernels.operators.join import Input, make_join, step_join
+from cqels.kernels.operators.join import step_join
 from cqels.kernels.operators.join_prefetch import OUTLOOK_WORDS, bring, expect_keys, expect_matches, go_on
+from cqels.kernels.operators.join_setup import Input, make_join
 
 SIZE = 1 << 24
 

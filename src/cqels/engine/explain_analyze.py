@@ -13,8 +13,9 @@ import numpy.typing as npt
 from cqels.ingest.element_batch import Words
 from cqels.kernels.containers.delta_queue import COUNT, DATA, TOTAL
 from cqels.kernels.memory.arena import SHARED, Arena
-from cqels.kernels.operators.join import CONDITIONS, read_orders
+from cqels.kernels.operators.join import CONDITIONS
 from cqels.kernels.operators.join_conditions import read_conditions
+from cqels.kernels.operators.join_setup import read_orders
 from cqels.kernels.operators.star_window import PATTERNS, ROWS_ENTERED, ROWS_LEFT
 from cqels.kernels.operators.window import ENTERED, LEFT, STAR
 from cqels.physical.pipeline import JoinTrace, Pipeline, Trace

@@ -12,8 +12,9 @@ from cqels.kernels.expressions.interpreter import CODE, LENGTH
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.distinct import make_distinct
 from cqels.kernels.operators.filter_extend import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
-from cqels.kernels.operators.join import MOST_INPUTS, Input, make_join
+from cqels.kernels.operators.join import MOST_INPUTS
 from cqels.kernels.operators.join_conditions import Condition
+from cqels.kernels.operators.join_setup import Input, make_join
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN, make_negation
 from cqels.kernels.operators.per_query_expiry import make_expiry
 from cqels.kernels.operators.project_union import make_copied, make_project, make_union

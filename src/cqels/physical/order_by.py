@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME
-from cqels.kernels.operators import filter_extend, join, project_union, topk
+from cqels.kernels.operators import filter_extend, join, project_union, topk, topk_setup
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN
 from cqels.kernels.terms.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.lang.expressions import Var, calls
@@ -169,7 +169,7 @@ def _operator(
     fields = [
         (how, COLUMNS + stage.columns.index(what) if isinstance(what, str) else what) for how, what in order.fields
     ]
-    operator = topk.make_ordered(
+    operator = topk_setup.make_ordered(
         compiler.calls.dictionary,
         compiler.terms,
         (stage.queue, out),
@@ -237,7 +237,7 @@ def resending_operator(compiler: Compiler) -> int:
         if written != queues[-1]:
             return 0
         if kind in (scheduler.JOIN, scheduler.GROUP):
-            return number if topk.keep_near(compiler.arena, operators[last][1], queues) else 0
+            return number if topk_setup.keep_near(compiler.arena, operators[last][1], queues) else 0
         queues.append(read)
     return 0
 

@@ -17,7 +17,11 @@ from types import ModuleType
 from cqels import kernels
 from cqels.model import ids
 
-_SPLIT = {"readers.line_blocks": "terms.arena_dictionary"}
+_SPLIT = {
+    "operators.join_setup": "operators.join",
+    "operators.topk_setup": "operators.topk",
+    "readers.line_blocks": "terms.arena_dictionary",
+}
 """Modules that were a part of another one: their constants count there, so that state of before is still taken."""
 
 

@@ -48,8 +48,6 @@ and moves the edge; when too many are near, it moves the edge back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.containers import delta_queue
 from cqels.kernels.containers.delta_queue import (
@@ -60,37 +58,27 @@ from cqels.kernels.containers.delta_queue import (
     WIDTH,
     add_row,
     clear,
-    make_queue,
     row_at,
 )
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
-from cqels.kernels.containers.hash_table import find, make_table, put, remove
-from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.containers.hash_table import find, put, remove
+from cqels.kernels.memory.arena import copy, give, load, store, take
 from cqels.kernels.terms.counted_btree import (
-    FIELD_WORDS,
     HEAD,
-    LEADING,
     LEVELS,
     ROOT,
-    TERM,
-    TERM_DOWN,
     TOTAL,
-    UP,
     change,
     clear_tree,
     compare_keys,
     following,
     kth,
     leaf_of,
-    make_shape,
     make_tree,
     most,
     rank,
 )
-from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, sort_key, trim_sort_key_cache
-from cqels.model.errors import ArenaFull
 
 INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
 PHASE, ROW, COPIES, KEY, MOVED, CROSSED, LISTED = 13, 14, 15, 16, 17, 18, 24
@@ -104,85 +92,6 @@ AGAIN = 4
 SPARE, CROWD = 32, 4
 """Near are to be twice the rows up to the end of the slice and some to spare; so many times as many are a crowd."""
 _NO_END = 1 << 62
-_MOST_ROWS = 1 << 48
-"""More rows than any memory has: a limit beyond is none, an offset beyond passes over all there are."""
-
-
-def make_ordered(
-    dictionary: ArenaDictionary,
-    terms: int,
-    queues: tuple[int, int],
-    columns: int,
-    fields: Sequence[tuple[int, int]] = (),
-    *,
-    by: Sequence[int] = (),
-    offset: int = 0,
-    limit: int | None = None,
-) -> int:
-    """An operator between two queues of rows with so many columns: its offset. It is listed if the second queue is 0.
-
-    `fields` are what rows are compared by: how (counted_btree.py), and which word of a row; `by` the group's columns.
-    """
-    arena = dictionary.arena
-    words = arena.words
-    written = [word for how, word in fields if FIELD_WORDS[how] == 1]
-    fields = [*fields, *((UP, word) for word in range(TIME, COLUMNS + columns) if word not in written)]
-    key_offsets: dict[int, int] = {}
-    key_words = 0
-    for how, word in fields:
-        if FIELD_WORDS[how] == 1:
-            key_offsets[word] = key_words
-        key_words += FIELD_WORDS[how]
-    operator = arena.take(OPERATOR_WORDS)
-    words[operator + INPUT], words[operator + OUTPUT] = queues
-    words[operator + TERMS], words[operator + OFFSET] = terms, min(offset, _MOST_ROWS)
-    words[operator + LIMIT] = -1 if limit is None or limit > _MOST_ROWS else limit
-    parts = [number for how, word in fields for number in (int(how in (TERM, TERM_DOWN)), word)]
-    words[operator + PARTS], words[operator + PARTS_AT] = len(fields), _written(dictionary, parts)
-    words[operator + PLACES_AT] = _written(dictionary, [key_offsets[word] for word in range(TIME, COLUMNS + columns)])
-    words[operator + KEY_WORDS] = key_words
-    words[operator + TREE_SHAPE] = make_shape(arena, [how for how, _ in fields], terms)
-    words[operator + BY], words[operator + BY_AT] = len(by), _written(dictionary, by)
-    words[operator + TABLE] = make_table(arena.base, len(by), 1)
-    words[operator + KEY] = arena.take(3 * key_words + len(by))
-    words[operator + EDGE] = ALWAYS
-    make_tree(arena.base, operator + CROSSED, make_shape(arena, [UP] * key_words))
-    if queues[1] == 0:
-        words[operator + LISTED] = make_queue(arena.base, columns)
-    return operator
-
-
-def _written(dictionary: ArenaDictionary, words: Sequence[int]) -> int:
-    offset = dictionary.arena.take(max(len(words), 1))
-    dictionary.arena.words[offset : offset + len(words)] = words
-    return offset
-
-
-def keep_near(arena: Arena, operator: int, queues: Sequence[int]) -> bool:
-    """Keep only the rows in order that are near the slice, if the order allows it: whether it does.
-
-    What writes into the first of these queues can be made to send all rows again, and they come through the others.
-    """
-    words = arena.words
-    leading, limit = int(words[words[operator + TREE_SHAPE] + LEADING]), int(words[operator + LIMIT])
-    if words[operator + BY] or leading == 0 or limit <= 0:
-        return False
-    wanted = 2 * (int(words[operator + OFFSET]) + limit) + SPARE
-    words[operator + NEAR], words[operator + TURNED] = 1, 0 if leading > 0 else -1
-    words[operator + WANTED], words[operator + CROWDED] = wanted, CROWD * wanted
-    words[operator + THROUGH], words[operator + THROUGH_AT] = len(queues), arena.take(len(queues))
-    arena.array(int(words[operator + THROUGH_AT]), len(queues))[:] = queues
-    make_tree(arena.base, operator + LEADS, make_shape(arena, [UP]))
-    return True
-
-
-def run_ordered(dictionary: ArenaDictionary, operator: int) -> None:
-    """A whole step, with all that Python has to do."""
-    arena = dictionary.arena
-    while (status := step_ordered(arena.base, operator)) != DONE:
-        if status != ASKING:
-            raise ArenaFull
-        answer_term(dictionary, int(arena.words[operator + TERMS]))
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
