@@ -37,7 +37,8 @@ from cqels.model.errors import Span
 from cqels.model.numbers import single
 from cqels.model.terms import CQ, FALSE, TRUE, XSD, Term
 from cqels.model.values import ExpressionError, Number, value_of
-from cqels.physical.expression_compiler import Given, compile_expression, release, translate
+from cqels.physical.expression_compiler import Given, compile_expression, translate
+from cqels.physical.expression_program import release
 from cqels.physical.python_functions import Calls
 from cqels.plan.functions import Context, evaluate, holds
 

@@ -12,26 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME
-from cqels.kernels.expressions.call_cache import FIRST_ARGUMENT
 from cqels.kernels.expressions.interpreter import (
-    CODE,
-    CONSTANTS,
     ERROR_REGISTER,
     FREE_REGISTER,
-    LENGTH,
-    MEMO,
     NOW_REGISTER,
-    REGISTERS,
-    REQUEST,
     RESULT_REGISTER,
 )
 from cqels.kernels.expressions.opcodes import Operation
-from cqels.kernels.expressions.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
-from cqels.kernels.memory.arena import Arena, give
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of, walk
-from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
 from cqels.model.values import ExpressionError
+from cqels.physical.expression_program import Argument, Label, Program, Temporary, Word, install, resolved
 from cqels.physical.python_functions import NATIVE_NAMES, Calls, Function
 from cqels.plan.functions import Context, evaluate
 from cqels.plan.optimizer.prune_columns import DRAWS
@@ -53,7 +44,7 @@ _LISTS: Final = frozenset({"IN", "NOT_IN"})
 _STRICT: Final = frozenset({*NATIVE_NAMES, *_TESTS, *_LISTS})
 """Native functions that need the values of all their arguments."""
 _NATIVE: Final = _STRICT | _NOWS | _STAMPS.keys() | {"AND", "OR", "NOT", "IF", "COALESCE", "BOUND"}
-_NARROW: Final = frozenset(
+_FEW_VALUED: Final = frozenset(
     {*("EQ", "NE", "LT", "GT", "LE", "GE", "FLOOR", "CEIL", "ROUND", "YEAR", "MONTH", "DAY", "HOURS", "MINUTES")}
     | _TESTS.keys()
 )
@@ -62,35 +53,6 @@ _LONG_LIST: Final = 16
 
 Given: TypeAlias = Exists | Call
 """An EXISTS, or a call that only the engine can answer (TIMESTAMP), which a column of the row holds the answer of."""
-
-
-class Temporary:
-    """A register for a value on its way; its number is known when that of all constants is."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-class Label:
-    """A position in the code, known when the code up to it is written."""
-
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument of a CALL: an operand; `plain` if its word is passed as it is."""
-
-    operand: int | Temporary
-    plain: bool
-
-
-Word: TypeAlias = int | Temporary | Label | Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,51 +118,6 @@ def translate(
     return compiler.program(expression)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program that is not in an arena yet: what its registers begin with, how large it is, its code."""
-
-    constants: tuple[Term, ...]
-    temporaries: int
-    arguments: int
-    code: tuple[int, ...]
-
-
-def install(program: Program, calls: Calls) -> int:
-    """Write a program into the arena: its offset. The dictionary holds its constants until `release`."""
-    arena = calls.arena
-    registers = FREE_REGISTER + len(program.constants) + program.temporaries
-    request = REGISTERS + registers * REGISTER_WORDS
-    start = request + FIRST_ARGUMENT + program.arguments
-    length = start + len(program.code)
-    offset = arena.take(length)
-    words = arena.words
-    words[offset + MEMO], words[offset + REQUEST] = calls.memo, request
-    words[offset + CODE], words[offset + LENGTH] = start, length
-    words[offset + start : offset + length] = program.code
-    now = offset + REGISTERS + NOW_REGISTER * REGISTER_WORDS
-    words[now + TAG], words[now + SCALE] = Tag.DATE_TIME, 9
-    words[offset + CONSTANTS] = len(program.constants)
-    for register, term in zip(_constants(arena, offset), program.constants, strict=True):
-        word = calls.word_of(term)
-        calls.dictionary.pin([word])
-        read(arena.base, register, calls.dictionary.offset, word)
-    return offset
-
-
-def release(calls: Calls, offset: int) -> None:
-    """Hand the memory of a program back, and let its constants go."""
-    arena = calls.arena
-    calls.dictionary.unpin(int(arena.words[register + WORD]) for register in _constants(arena, offset))
-    give(arena.base, offset, int(arena.words[offset + LENGTH]))
-
-
-def _constants(arena: Arena, offset: int) -> range:
-    """The offsets of the registers of a program's constants."""
-    first = offset + REGISTERS + FREE_REGISTER * REGISTER_WORDS
-    return range(first, first + int(arena.words[offset + CONSTANTS]) * REGISTER_WORDS, REGISTER_WORDS)
-
-
 # --- analysis -------------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +142,7 @@ class _Compiler:
             self._into(root, RESULT_REGISTER)
         self.code.append(Operation.END)
         first = FREE_REGISTER + len(self.constants)
-        code = tuple(_resolved(word, first) for word in self.code)
+        code = tuple(resolved(word, first) for word in self.code)
         return Program(tuple(self.constants), self.temporaries, self.arguments, code)
 
     # --- what an expression depends on
@@ -321,7 +238,7 @@ class _Compiler:
         """Whether a part of a call is native and takes few values, so that it is computed first."""
         if not isinstance(node, Call) or self._is_given(node):
             return False
-        few = node.name in _NARROW or (
+        few = node.name in _FEW_VALUED or (
             node.name == "IF" and all(isinstance(branch, Constant) for branch in node.args[1:])
         )
         return few and not self._has_call(node)
@@ -503,11 +420,3 @@ def _replaced(node: Expression, parts: Mapping[Expression, Var]) -> Expression:
     if node in parts:
         return parts[node]
     return replace(node, args=tuple(_replaced(arg, parts) for arg in node.args)) if isinstance(node, Call) else node
-
-
-def _resolved(word: Word, first: int) -> int:
-    if isinstance(word, Argument):
-        return _resolved(word.operand, first) << 1 | word.plain
-    if isinstance(word, Label):
-        return word.at
-    return first + word.number if isinstance(word, Temporary) else word

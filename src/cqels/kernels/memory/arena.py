@@ -39,9 +39,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,7 @@ from llvmlite import ir
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.compiler.type_inference import WORD, lowered
+from cqels.kernels.memory.mapped_memory import head_of, mapped
 from cqels.model.errors import ArenaFull
 
 MAGIC = 0x4351454C5300_0002  # "CQELS", layout 2
@@ -58,15 +58,12 @@ POWERS = 48
 LEDGER, HEAP_HELD, LIMIT, BEFORE, AFTER = range(POWERS, POWERS + 5)
 HEAP_WORDS = POWERS + 5
 REACHED = 1
-RESERVE = 1 << 38
-"""Bytes of address space reserved for an arena in memory, where the system allows it."""
 TRIM = 1 << 20
 """Free words from which on it is worth while to let the system have their memory."""
 _PAGE_WORDS, _PAGE_BEFORE, _PAGE_COUNT, _PAGE_FIRST = range(4)
 _FIRST_PAGE, _LARGEST_PAGE = 5, 12  # pages of a ledger have 2^5 to 2^12 words
 _LARGE = 17  # a block of 2^17 words is large
 _LINE = 3  # a line of the cache has 2^3 words
-_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
 
 
 def load(base, offset):
@@ -340,12 +337,12 @@ class Arena:
         """Be the arena that is in a file, instead of what this one was."""
         if self._file is not None and os.path.samestat(path.stat(), self._file):
             return
-        if not is_arena(_head(path)):
+        if not is_arena(head_of(path)):
             raise ValueError("this is not an arena of this version")
         self._become(path, None)
 
     def _become(self, path: Path | None, size: int | None) -> None:
-        self._map = _mapped(path, size)
+        self._map = mapped(path, size)
         self._file = None if path is None else path.stat()
         self._trimmed = 0
         self.words = np.frombuffer(self._map, dtype=np.int64)
@@ -465,39 +462,3 @@ class Arena:
         self.words[len(content) : before] = 0
         self.words[SIZE] = len(self.words)
         self._trimmed = 0  # what was written is there, free or not
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(8)
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that nobody else may read: it holds the data of streams. A link is not followed."""
-    number = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    os.fchmod(number, 0o600)
-    return number
-
-
-def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
-    if path is not None:
-        # a page that does not fit on the disk would end the process: an arena that is full says so
-        length = size or min(RESERVE, shutil.disk_usage(path.parent).free * 9 // 10 & -mmap.PAGESIZE)
-        with open(path, "a+b", opener=_private) as file:
-            if (there := os.fstat(file.fileno()).st_size) and size is None:
-                length = there
-            elif there < length:
-                file.truncate(length)  # a sparse file: what is not written takes no space
-            return mmap.mmap(file.fileno(), length)
-    length = size or RESERVE
-    while True:
-        try:
-            made = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-            break
-        except OSError:
-            length //= 2  # a system that counts address space as memory: ask for less
-            if length < 1 << 24:
-                raise
-    with suppress(OSError, AttributeError):  # a system without large pages
-        made.madvise(mmap.MADV_HUGEPAGE)
-    return made

@@ -18,6 +18,7 @@ from cqels import kernels
 from cqels.model import ids
 
 _SPLIT = {
+    "memory.mapped_memory": "memory.arena",
     "operators.join_setup": "operators.join",
     "operators.topk_setup": "operators.topk",
     "readers.line_blocks": "terms.arena_dictionary",
