@@ -18,6 +18,7 @@ from cqels import kernels
 from cqels.model import ids
 
 _SPLIT = {
+    "compiler.value_codegen": "compiler.codegen",
     "memory.mapped_memory": "memory.arena",
     "operators.join_setup": "operators.join",
     "operators.topk_setup": "operators.topk",
