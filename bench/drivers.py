@@ -104,7 +104,7 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     inputs = load(base, join + INPUTS)
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
-        if number % TOGETHER == 0 and _is_far(base, join, event):  # as the machine looks ahead
+        if number % TOGETHER == 0 and _is_far(base, join, event):  # as the scheduler looks ahead
             go_on(base, outlook)
             for coming in range(ROWS_AHEAD * TOGETHER, (ROWS_AHEAD + 1) * TOGETHER):
                 place = event + coming * EVENT_WORDS

@@ -128,15 +128,15 @@ def test_a_tree_is_a_sorted_list(data: st.DataObject, words: int, span: int) -> 
         assert counted_btree.keys_of(world.arena, tree, start, 5) == before[start : start + 5]
         assert int(world.arena.words[tree + counted_btree.ENTRIES]) == len(set(before))
         for _ in range(10 if before else 0):
-            place = random.randrange(len(before))
-            found = int(counted_btree.kth(base, tree, place))
-            assert tuple(world.arena.words[found : found + words]) == before[place]
-            world.arena.words[key : key + words] = before[place]
-            assert counted_btree.rank(base, tree, shape, key) == bisect.bisect_left(before, before[place])
-        for place, end in ((counted_btree.least(base, tree), 0), (counted_btree.most(base, tree), -1)):
-            assert (place == 0) == (not before)
+            number = random.randrange(len(before))
+            found = int(counted_btree.kth(base, tree, number))
+            assert tuple(world.arena.words[found : found + words]) == before[number]
+            world.arena.words[key : key + words] = before[number]
+            assert counted_btree.rank(base, tree, shape, key) == bisect.bisect_left(before, before[number])
+        for offset, end in ((counted_btree.least(base, tree), 0), (counted_btree.most(base, tree), -1)):
+            assert (offset == 0) == (not before)
             if before:
-                assert tuple(world.arena.words[place : place + words]) == before[end]
+                assert tuple(world.arena.words[offset : offset + words]) == before[end]
     for each in before:
         world.arena.words[key : key + words] = each
         counted_btree.change(base, tree, key, -1)
@@ -180,16 +180,16 @@ def test_terms_are_in_the_order_of_the_reference() -> None:
     base = world.arena.base
     everything: list[Term | None] = [None, *TERMS]
     ids = world.ids(everything)
-    place = world.arena.take(4 * len(ids))
+    offset = world.arena.take(4 * len(ids))
     asked = 0
     for number, id in enumerate(ids):
-        while sort_key(base, world.terms, id, place + 4 * number) != DONE:
+        while sort_key(base, world.terms, id, offset + 4 * number) != DONE:
             answer_term(world.dictionary, world.terms)
             asked += 1
     assert asked < len(ids) / 2
     for one, a in enumerate(everything):
         for other, b in enumerate(everything):
-            while (found := compare_terms(base, world.terms, place + 4 * one, place + 4 * other)) == ASK:
+            while (found := compare_terms(base, world.terms, offset + 4 * one, offset + 4 * other)) == ASK:
                 answer_term(world.dictionary, world.terms)
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)
             while (found := compare_texts(base, world.terms, ids[one], ids[other])) == ASK:
@@ -214,13 +214,13 @@ def test_terms_are_in_the_order_of_the_reference() -> None:
 def test_sort_keys_of_numbers(terms: list[Term]) -> None:
     world = World()
     ids = world.ids(terms)
-    place = world.arena.take(4 * len(ids) + 4)
+    offset = world.arena.take(4 * len(ids) + 4)
     for number, id in enumerate(ids):
-        while sort_key(world.arena.base, world.terms, id, place + 4 * number) != DONE:
+        while sort_key(world.arena.base, world.terms, id, offset + 4 * number) != DONE:
             answer_term(world.dictionary, world.terms)
     for one, a in enumerate(terms):
         for other, b in enumerate(terms):
-            args = (world.arena.base, world.terms, place + 4 * one, place + 4 * other)
+            args = (world.arena.base, world.terms, offset + 4 * one, offset + 4 * other)
             while (found := compare_terms(*args)) == ASK:
                 answer_term(world.dictionary, world.terms)
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)

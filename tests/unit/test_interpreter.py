@@ -186,10 +186,10 @@ class Bench:
         self.calls = Calls(self.dictionary, limit=limit)
         base = self.arena.base
         self.source, self.kept, self.extended = make_queue(base, 6), make_queue(base, 6), make_queue(base, 7)
-        place = self.dictionary.offset
-        self.filter = make_select(base, self.source, self.kept, place)
+        offset = self.dictionary.offset
+        self.filter = make_select(base, self.source, self.kept, offset)
         add_step(base, self.filter, 0, FILTERS)
-        self.extend = make_select(base, self.source, self.extended, place)
+        self.extend = make_select(base, self.source, self.extended, offset)
         add_step(base, self.extend, 0, 6)
 
     def fill(self, rows: Sequence[Row]) -> None:

@@ -47,7 +47,7 @@ def test_a_window_holds_what_the_reference_says(
             memory.base, shape.width, int(shape.slide is not None), flags, queue, AT
         )
     )
-    place = memory.take(3)
+    offset = memory.take(3)
     arrivals: list[Arrival] = []
     held: Counter[tuple[int, ...]] = Counter()
     closed: Boundary | None = None
@@ -89,8 +89,8 @@ def test_a_window_holds_what_the_reference_says(
                 closed = Boundary(boundary, number)
                 tick(boundary)
         for count, (subject, predicate, value) in enumerate(triples):
-            memory.words[place : place + 3] = subject, predicate, value + 100
-            assert payload_time_window.arrive_payload(memory.base, made, place, number, count == len(triples) - 1)
+            memory.words[offset : offset + 3] = subject, predicate, value + 100
+            assert payload_time_window.arrive_payload(memory.base, made, offset, number, count == len(triples) - 1)
         made_of = tuple((TERMS[one], TERMS[two], literal(three)) for one, two, three in triples)
         arrivals.append(Arrival(now, number, made_of))
         tick(now)

@@ -37,12 +37,12 @@ class Narrowing:
     def step(self, now: int, changes: list[tuple[int, Row]]) -> None:
         words = self.arena.words
         for weight, row in changes:
-            place = int(add_row(self.arena.base, self.queue))
-            words[place : place + COLUMNS + 3] = [weight, *row]
+            offset = int(add_row(self.arena.base, self.queue))
+            words[offset : offset + COLUMNS + 3] = [weight, *row]
         assert step_expiry(self.arena.base, self.offset, now)
         for number in range(int(words[self.out + COUNT])):
-            place = int(row_at(self.arena.base, self.out, number))
-            weight, *row = words[place : place + COLUMNS + 2].tolist()
+            offset = int(row_at(self.arena.base, self.out, number))
+            weight, *row = words[offset : offset + COLUMNS + 2].tolist()
             self.sent[tuple(row)] += weight
         for queue in (self.queue, self.out):
             clear(self.arena.base, queue)

@@ -25,8 +25,8 @@ class Feeding:
 
     def keep(self, tick: int, rows: list[Row]) -> None:
         for row in rows:
-            place = int(add_row(self.arena.base, self.solutions))
-            self.arena.words[place : place + len(row)] = row
+            offset = int(add_row(self.arena.base, self.solutions))
+            self.arena.words[offset : offset + len(row)] = row
         assert log_rows(self.arena.base, self.solutions, self.log, tick)
         clear(self.arena.base, self.solutions)
 
@@ -34,9 +34,9 @@ class Feeding:
         words = self.arena.words
         words[self.ticks] = tick
         assert step_shared_input(self.arena.base, self.feed)
-        places = [int(row_at(self.arena.base, self.out, number)) for number in range(int(words[self.out + COUNT]))]
+        offsets = [int(row_at(self.arena.base, self.out, number)) for number in range(int(words[self.out + COUNT]))]
         clear(self.arena.base, self.out)
-        return [tuple(words[place : place + COLUMNS + 2].tolist()) for place in places]
+        return [tuple(words[offset : offset + COLUMNS + 2].tolist()) for offset in offsets]
 
 
 @given(st.lists(st.lists(ROWS, max_size=6), max_size=4), st.integers(-2, 9))

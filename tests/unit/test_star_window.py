@@ -36,8 +36,8 @@ def window_of(engine: Engine) -> int:
 def test_a_whole_element_is_a_solution_by_itself(engine: Engine) -> None:
     for number in range(20):
         tell(engine, number, "ab")
-    words, place = engine.arena.words, window_of(engine)
-    assert words[int(words[place + window.STAR]) + star_window.WHOLE_ONES] == 20
+    words, offset = engine.arena.words, window_of(engine)
+    assert words[int(words[offset + window.STAR]) + star_window.WHOLE_ONES] == 20
     (join,) = engine.query("q").running.pipeline.joins
     assert all(words[queue + delta_queue.TOTAL] == 0 for queue in join.inputs), "a triple went the way of patterns"
 
