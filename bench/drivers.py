@@ -16,20 +16,8 @@ from cqels.kernels.containers.key_index import NEWEST
 from cqels.kernels.containers.row_buffer import TOGETHER, add_index, change, evict, make_ring
 from cqels.kernels.containers.row_storage import DATA, FIRST, NEXT, ROOM, ROWS, STRIDE, probe, row_of
 from cqels.kernels.memory.arena import Arena, call, load, store
-from cqels.kernels.operators.join import (
-    BUFFER,
-    INPUT,
-    INPUTS,
-    OUT,
-    PATHS,
-    QUEUE,
-    Input,
-    make_join,
-    read_orders,
-    set_order,
-    step_join,
-)
-from cqels.kernels.prefetch.join_prefetch import (
+from cqels.kernels.operators.join import BUFFER, INPUT, INPUTS, OUT, PATHS, QUEUE, step_join
+from cqels.kernels.operators.join_prefetch import (
     KEYS_AHEAD,
     LOOKED,
     OUTLOOK_WORDS,
@@ -40,7 +28,8 @@ from cqels.kernels.prefetch.join_prefetch import (
     go_on,
     make_paths,
 )
-from cqels.kernels.prefetch.window_prefetch import FAR
+from cqels.kernels.operators.join_setup import Input, make_join, read_orders, set_order
+from cqels.kernels.operators.window_prefetch import FAR
 
 EVENT_WORDS = 8
 """Words of an event: its input, a row of at most seven words."""
@@ -115,7 +104,7 @@ def drive(base, join, events, first, count, span, taking_back, step, operator, s
     inputs = load(base, join + INPUTS)
     for number in range(first, first + count):
         event = events + number * EVENT_WORDS
-        if number % TOGETHER == 0 and _is_far(base, join, event):  # as the machine looks ahead
+        if number % TOGETHER == 0 and _is_far(base, join, event):  # as the scheduler looks ahead
             go_on(base, outlook)
             for coming in range(ROWS_AHEAD * TOGETHER, (ROWS_AHEAD + 1) * TOGETHER):
                 place = event + coming * EVENT_WORDS

@@ -72,7 +72,7 @@ class Table:
     def compiled(self, expression: Expression) -> Callable[[], int]:
         base = self.arena.base
         program = compile_expression(expression, {name: number for number, name in enumerate(NAMES)}, self.calls)
-        operator = make_select(base, self.source, self.target, self.dictionary.place)
+        operator = make_select(base, self.source, self.target, self.dictionary.offset)
         add_step(base, operator, program, FILTERS)
 
         def run() -> int:

@@ -24,13 +24,14 @@ import numpy.typing as npt
 from pyoxigraph import Literal
 
 from cqels.kernels.compiler.kernel import kernel
-from cqels.kernels.containers.counted_btree import DOWN, TERM_DOWN
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME, WEIGHT, add_row, clear, make_queue
 from cqels.kernels.memory.arena import Arena, load, store
 from cqels.kernels.operators.aggregate import step_group
 from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_group
-from cqels.kernels.operators.topk import make_ordered, run_ordered, step_ordered
+from cqels.kernels.operators.topk import step_ordered
+from cqels.kernels.operators.topk_setup import make_ordered, run_ordered
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.kernels.terms.counted_btree import DOWN, TERM_DOWN
 from cqels.kernels.terms.sort_key_fallback import make_terms
 from cqels.model.ids import inline_word
 from cqels.model.terms import XSD_INTEGER
@@ -102,11 +103,11 @@ class World:
     def __init__(self, values: Words, keys: Words | None = None) -> None:
         self.arena = Arena()
         self.dictionary = ArenaDictionary(self.arena)
-        self.terms = make_terms(self.arena, self.dictionary.place)
+        self.terms = make_terms(self.arena, self.dictionary.offset)
         self.source = int(make_queue(self.arena.base, 2))
         self.target = int(make_queue(self.arena.base, 3))
-        self.place = self.arena.take(2 * len(values))
-        block = self.arena.array(self.place, 2 * len(values))
+        self.offset = self.arena.take(2 * len(values))
+        block = self.arena.array(self.offset, 2 * len(values))
         block[0::2] = 0 if keys is None else keys
         block[1::2] = values
 
@@ -143,11 +144,11 @@ def kernel_time(fold: Fold, values: Words, window: int, count: int) -> float:
     world = World(values)
     base = world.arena.base
     operator = make_grouping(world.dictionary, world.terms, (world.source, world.target), [0], [fold])
-    fill(base, world.source, world.place, window)
+    fill(base, world.source, world.offset, window)
     run_group(world.dictionary, operator)
 
     def run(start: int, end: int) -> None:
-        sent = slide(base, operator, world.source, world.target, world.place, start, end, window)
+        sent = slide(base, operator, world.source, world.target, world.offset, start, end, window)
         if sent < 0:
             sys.exit("a step needed Python: choose other values")
 
@@ -270,8 +271,8 @@ def measure_top(window: int, count: int) -> tuple[float, float]:
     queues = (world.source, target)
     fields = [(TERM_DOWN, COLUMNS + 1), (DOWN, TIME), (DOWN, NUMBER)]
     operator = make_ordered(world.dictionary, world.terms, queues, 2, fields, limit=10)
-    arena.array(world.place, 2 * window)[0::2] = keys_words
-    fill(base, world.source, world.place, window)
+    arena.array(world.offset, 2 * window)[0::2] = keys_words
+    fill(base, world.source, world.offset, window)
     rows = arena.array(int(arena.words[world.source + 3]), window * 6).reshape(window, 6)
     rows[:, TIME : OLDEST + 1] = 0
     run_ordered(world.dictionary, operator)

@@ -167,13 +167,13 @@ def average(*, large: bool) -> Measured:
         world = World(double_words(values), keys)
         target = int(make_queue(world.arena.base, 2))
         operator = make_grouping(world.dictionary, world.terms, (world.source, target), [0], [Fold("AVG", 1)])
-        fill(world.arena.base, world.source, world.place, size)
+        fill(world.arena.base, world.source, world.offset, size)
         run_group(world.dictionary, operator)
         rival = _Averages(values.tolist(), keys.tolist(), size)
 
         def ours(number: int, world: World = world, operator: int = operator, target: int = target) -> None:
             queues, start = (world.source, target), size + number * block
-            if slide(world.arena.base, operator, *queues, world.place, start, start + block, size) < 0:
+            if slide(world.arena.base, operator, *queues, world.offset, start, start + block, size) < 0:
                 raise RuntimeError("a step needed Python: choose other values")
 
         def plain(number: int, rival: _Averages = rival) -> None:
@@ -219,7 +219,7 @@ def minimum(*, large: bool) -> Measured:
         join = _pairs(size, selectivity, None)
         dictionary = ArenaDictionary(join.arena)
         sent = int(make_queue(join.arena.base, 1))
-        terms = make_terms(join.arena, dictionary.place)
+        terms = make_terms(join.arena, dictionary.offset)
         join.follow(group_step.address, make_grouping(dictionary, terms, (join.out, sent), [], [Fold("MIN", 1)]), sent)
         yield "minimum", _after_join(join, size, selectivity, PythonMinimum())
 

@@ -22,7 +22,8 @@ from cqels.ingest.encode import Intake
 from cqels.ingest.file_batches import file_batches
 from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize
+from cqels.kernels.readers.line_blocks import tokenize
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark import start, stop
 from cqels.spark.lift.block_writer import Packer
 from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary, tokenize
+from cqels.kernels.readers.line_blocks import tokenize
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 ONTOLOGY = "http://example.org/ont/"

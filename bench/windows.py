@@ -46,8 +46,8 @@ class Case:
         for number in range(3):
             self.core.registry.add_stream(f"{EX}s{number}")
         query = prepare(f"PREFIX : <{EX}> SELECT * WHERE {{ {' '.join(windows)} }}", emit="changes")
-        self.place = self.core.registry.register(query, "windows").pipeline.place
-        self.arena.words[self.place + scheduler.OPERATORS] = operators
+        self.offset = self.core.registry.register(query, "windows").pipeline.offset
+        self.arena.words[self.offset + scheduler.OPERATORS] = operators
         self.predicate, *keys = (
             encode(NamedNode(f"{EX}{name}"), self.core.state.dictionary) for name in ("p", *range(rows))
         )
@@ -70,13 +70,13 @@ class Case:
         triples = self.arena.array(self.triples, 3 * BLOCK).reshape(BLOCK, 3)
         triples[:, 0], triples[:, 2] = self.random.choice(self.keys, (2, BLOCK))
         triples[:, 1] = self.predicate
-        self.arena.words[self.place + scheduler.NEXT] = 0
+        self.arena.words[self.offset + scheduler.NEXT] = 0
         start = process_time()
-        status = scheduler.run(self.arena.base, self.place, self.block, self.core.executor.steps.address, 1 << 62)
+        status = scheduler.run(self.arena.base, self.offset, self.block, self.core.executor.steps.address, 1 << 62)
         spent = process_time() - start
         assert status == DONE
         self.come += BLOCK
-        queue = int(self.arena.words[self.place + scheduler.RESULTS])
+        queue = int(self.arena.words[self.offset + scheduler.RESULTS])
         self.results += int(self.arena.words[queue + COUNT])
         clear(self.arena.base, queue)
         return spent

@@ -136,7 +136,7 @@ class Turning(Incremental):
         words = self.engine.arena.words
         pipelines = (each.pipeline for each in self.engine._core.registry.pipelines)
         for heap, trace in ((each.heap, trace) for each in pipelines for trace in each.joins):
-            for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
+            for source in words[trace.offset + join.INPUT :][: int(words[trace.offset + join.INPUTS])]:
                 if words[words[source + join.BUFFER] + row_storage.KIND] == row_storage.RING:
                     yield heap, int(words[source + join.BUFFER])
 

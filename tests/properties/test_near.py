@@ -48,7 +48,7 @@ class Watched(Incremental):
     def _edges(self) -> Iterator[str]:
         words = self.engine.arena.words
         for query in self.engine.queries:
-            pipeline = query.running.pipeline.place
+            pipeline = query.running.pipeline.offset
             operators, place = int(words[pipeline + scheduler.OPERATORS]), int(words[pipeline + scheduler.OPERATORS_AT])
             for kind, at, _ in words[place : place + 3 * operators].reshape(-1, 3):
                 if kind == scheduler.ORDERED and words[at + topk.NEAR]:

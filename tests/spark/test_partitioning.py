@@ -69,7 +69,7 @@ TERMS = st.one_of(
 @given(TERMS, st.integers(1, 9))
 def test_kernels_know_the_part_of_a_term(term: Term, count: int) -> None:
     terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
-    found = spread_of(terms.dictionary.arena.base, terms.dictionary.place, terms.encode(term)) % count
+    found = spread_of(terms.dictionary.arena.base, terms.dictionary.offset, terms.encode(term)) % count
     assert found == part_of(term, count)
 
 

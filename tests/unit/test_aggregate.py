@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.kernels.containers.counted_btree import UP, make_shape
 from cqels.kernels.containers.delta_queue import COLUMNS, add_row, clear, make_queue, row_at
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.memory.arena import Arena
@@ -22,7 +21,8 @@ from cqels.kernels.operators.aggregate_setup import Fold, make_grouping, run_gro
 from cqels.kernels.operators.exact_sum import SUM_WORDS, add_number, make_sum
 from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, RESULT_WORDS, id_of_result, read_sum
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import make_terms, tell
+from cqels.kernels.terms.counted_btree import UP, make_shape
+from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.lang.expressions import Aggregate, Var
 from cqels.model.dictionary import decode, encode
@@ -88,7 +88,7 @@ class World:
     def __init__(self) -> None:
         self.arena = Arena(size=1 << 26)
         self.dictionary = ArenaDictionary(self.arena, entries=2, piece=64)
-        self.terms = make_terms(self.arena, self.dictionary.place)
+        self.terms = make_terms(self.arena, self.dictionary.offset)
 
     def put(self, queue: int, rows: Sequence[tuple[Row, int]]) -> None:
         clear(self.arena.base, queue)
@@ -111,7 +111,7 @@ class World:
         other = World.__new__(World)
         other.arena = Arena(size=1 << 26)
         other.arena.restore(self.arena.snapshot())
-        other.dictionary = ArenaDictionary(other.arena, self.dictionary.place)
+        other.dictionary = ArenaDictionary(other.arena, self.dictionary.offset)
         other.terms = self.terms
         return other
 
@@ -125,19 +125,19 @@ class Sum:
     def __init__(self) -> None:
         self.world = World()
         arena = self.world.arena
-        self.place, self.result = arena.take(SUM_WORDS), arena.take(RESULT_WORDS)
-        make_sum(arena.base, self.place, make_shape(arena, [UP]))
+        self.offset, self.result = arena.take(SUM_WORDS), arena.take(RESULT_WORDS)
+        make_sum(arena.base, self.offset, make_shape(arena, [UP]))
 
     def add(self, term: Term, weight: int = 1) -> None:
         world = self.world
         id = encode(term, world.dictionary)
-        while add_number(world.arena.base, world.terms, self.place, id, weight) != DONE:
-            tell(world.dictionary, world.terms)
+        while add_number(world.arena.base, world.terms, self.offset, id, weight) != DONE:
+            answer_term(world.dictionary, world.terms)
 
     def read(self, *, mean: bool) -> Term | None:
         """The literal, or None where Python is asked for it."""
         world = self.world
-        if read_sum(world.arena.base, world.terms, self.place, int(mean), self.result) == ASKING:
+        if read_sum(world.arena.base, world.terms, self.offset, int(mean), self.result) == ASKING:
             return None
         tag, bits = map(int, world.arena.words[self.result + RESULT_TAG : self.result + RESULT_BITS + 1])
         id = id_of_result(world.arena.base, world.terms, self.result)
@@ -208,7 +208,7 @@ def test_many_additions() -> None:
     found = Sum()
     words = found.world.arena.words
     for _ in range(8):
-        words[found.place + 9] = (1 << 30) + 1
+        words[found.offset + 9] = (1 << 30) + 1
         found.add(double(2.0**52 - 1), 3)
         found.add(typed(str(2**62), "integer"), 1 << 20)
         found.add(typed(str(2**62), "integer"), 1 - (1 << 20))

@@ -22,22 +22,22 @@ def arena() -> Arena:
 
 def test_blocks_are_reused_and_empty() -> None:
     memory = arena()
-    place = memory.take(100)
-    memory.array(place, 100)[:] = 7
+    offset = memory.take(100)
+    memory.array(offset, 100)[:] = 7
     other = memory.take(3)
-    give(memory.base, place, 100)
-    assert memory.take(128) == place
-    assert not memory.array(place, 128).any()
-    assert other != place
+    give(memory.base, offset, 100)
+    assert memory.take(128) == offset
+    assert not memory.array(offset, 128).any()
+    assert other != offset
 
 
 def test_what_is_held_is_counted() -> None:
     memory = arena()
     assert memory.held == 0
-    place, other = memory.take(100), memory.take(3)
+    offset, other = memory.take(100), memory.take(3)
     assert memory.held == 128 + 4
-    assert place % 8 == 0
-    give(memory.base, place, 100)
+    assert offset % 8 == 0
+    give(memory.base, offset, 100)
     assert memory.held == 4
     give(memory.base, other, 3)
     assert memory.held == 0
@@ -62,11 +62,11 @@ def test_a_heap_goes_as_a_whole(steps: list[tuple[int, int, bool]]) -> None:
             if giving and blocks[number]:
                 give(memory.base, *blocks[number].pop())
             else:
-                place = memory.take(size)
-                assert not memory.array(place, size).any()
-                memory.array(place, size)[:] = 7
-                blocks[number].append((place, size))
-        taken = sorted((place, place + size) for each in blocks.values() for place, size in each)
+                offset = memory.take(size)
+                assert not memory.array(offset, size).any()
+                memory.array(offset, size)[:] = 7
+                blocks[number].append((offset, size))
+        taken = sorted((offset, offset + size) for each in blocks.values() for offset, size in each)
         assert all(end <= start for (_, end), (start, _) in pairwise(taken))
         whole = {each: sum(1 << max(size - 1, 1).bit_length() for _, size in blocks[each]) for each in blocks}
         assert all(memory.held_in(heaps[each]) == whole[each] for each in whole if each)
@@ -104,8 +104,8 @@ def resident() -> int:
 def test_large_free_blocks_go_back_to_the_system() -> None:
     memory = Arena(size=1 << 28)
     blocks = [memory.take(1 << 22) for _ in range(3)]
-    for place in blocks:
-        memory.array(place, 1 << 22)[:] = 7
+    for offset in blocks:
+        memory.array(offset, 1 << 22)[:] = 7
     before = resident()
     give(memory.base, blocks[0], 1 << 22)
     give(memory.base, blocks[2], 1 << 22)
@@ -140,10 +140,10 @@ def test_a_snapshot_is_the_arena(sizes: list[int]) -> None:
 
 def test_an_arena_in_a_file_is_found_again(tmp_path: Path) -> None:
     first = Arena(tmp_path / "arena", size=1 << 20)
-    place = first.take(4)
-    store(first.base, place, 42)
+    offset = first.take(4)
+    store(first.base, offset, 42)
     second = Arena(tmp_path / "arena", size=1 << 20)
-    assert load(second.base, place) == 42
+    assert load(second.base, offset) == 42
 
 
 @given(st.lists(st.tuples(st.integers(), st.integers()), max_size=50))
@@ -153,8 +153,8 @@ def test_a_queue_keeps_its_rows(values: list[tuple[int, int]]) -> None:
     queue = int(delta_queue.make_queue(memory.base, 2))
     wanted = [(one % 1000, other % 1000) for one, other in values]
     for pair in wanted:
-        place = int(delta_queue.add_row(memory.base, queue))
-        memory.array(place + delta_queue.COLUMNS, 2)[:] = pair
+        offset = int(delta_queue.add_row(memory.base, queue))
+        memory.array(offset + delta_queue.COLUMNS, 2)[:] = pair
     found = [
         tuple(memory.array(int(delta_queue.row_at(memory.base, queue, n)) + delta_queue.COLUMNS, 2))
         for n in range(len(wanted))
@@ -221,7 +221,7 @@ def test_a_table_is_a_dict(steps: list[tuple[str, int, int, int]]) -> None:
     for slot in range(load(memory.base, made + hash_table.ROOM)):
         entry = int(hash_table.entry_at(memory.base, made, slot))
         if entry:
-            place = int(hash_table.key_of(memory.base, made, entry))
-            found[tuple(int(word) for word in memory.array(place, 2))] = load(memory.base, entry)
+            offset = int(hash_table.key_of(memory.base, made, entry))
+            found[tuple(int(word) for word in memory.array(offset, 2))] = load(memory.base, entry)
     assert found == model
     assert load(memory.base, made) == len(model)

@@ -113,7 +113,7 @@ terms: st.SearchStrategy[Term] = st.one_of(
 def made(*, entries: int = 2, piece: int = 64, hash_bits: int = -1) -> ArenaDictionary:
     """A dictionary as small as can be, so that everything in it has to grow."""
     dictionary = ArenaDictionary(Arena(size=SIZE), entries=entries, piece=piece)
-    dictionary.arena.words[dictionary.place + kernels.HASH_BITS] = hash_bits
+    dictionary.arena.words[dictionary.offset + kernels.HASH_BITS] = hash_bits
     return dictionary
 
 
@@ -173,19 +173,19 @@ def test_words_compare_as_with_the_model(given_terms: list[Term]) -> None:
 def test_common_registers_need_no_python(text: str, name: str, register: Register) -> None:
     dictionary = made()
     id = dictionary.intern(Literal(text, datatype=NamedNode(XSD + name)))
-    assert not kernels.is_unsettled(dictionary.arena.base, dictionary.place, id)
+    assert not kernels.is_unsettled(dictionary.arena.base, dictionary.offset, id)
     assert dictionary.register(id) == register
 
 
 def test_what_a_kernel_cannot_tell_is_settled_once() -> None:
     dictionary = made()
     id = dictionary.intern(Literal("1" * 30 + "e-12", datatype=NamedNode(XSD + "double")))
-    base, place = dictionary.arena.base, dictionary.place
-    assert kernels.is_unsettled(base, place, id)
-    assert kernels.tag_of(base, place, id) == Tag.TEXT
+    base, offset = dictionary.arena.base, dictionary.offset
+    assert kernels.is_unsettled(base, offset, id)
+    assert kernels.tag_of(base, offset, id) == Tag.TEXT
     assert dictionary.register(id).tag == Tag.DOUBLE
-    assert not kernels.is_unsettled(base, place, id)
-    assert kernels.tag_of(base, place, id) == Tag.DOUBLE
+    assert not kernels.is_unsettled(base, offset, id)
+    assert kernels.tag_of(base, offset, id) == Tag.DOUBLE
 
 
 def test_a_term_of_a_lenient_parser() -> None:
@@ -244,14 +244,14 @@ def test_a_history(steps: list[tuple[str, object]], hash_bits: int) -> None:
     for id, term in live.items():
         assert dictionary.find(term) == id
         assert dictionary.term(id) == term
-    base, place = dictionary.arena.base, dictionary.place
-    assert {id for id in range(kernels.TAGGED, kernels.TAGGED + 80) if kernels.is_live(base, place, id)} == set(live)
+    base, offset = dictionary.arena.base, dictionary.offset
+    assert {id for id in range(kernels.TAGGED, kernels.TAGGED + 80) if kernels.is_live(base, offset, id)} == set(live)
 
 
 def restored(dictionary: ArenaDictionary) -> ArenaDictionary:
     arena = Arena(size=SIZE)
     arena.restore(dictionary.arena.snapshot())
-    return ArenaDictionary(arena, dictionary.place)
+    return ArenaDictionary(arena, dictionary.offset)
 
 
 def _ids(count: int) -> list[int]:
@@ -296,13 +296,13 @@ def test_hashes_that_all_collide() -> None:
 def test_a_column_is_marked() -> None:
     dictionary = made()
     ids = [dictionary.intern(NamedNode(f"http://example.org/{number}")) for number in range(6)]
-    arena, place = dictionary.arena, dictionary.place
+    arena, offset = dictionary.arena, dictionary.offset
     rows = arena.take(8)
     arena.array(rows, 8)[:] = [ids[0], 99, ids[3], 99, UNBOUND, 99, -1, 99]
-    assert kernels.clear_marks(arena.base, place)
-    kernels.mark_column(arena.base, place, rows, 4, 2)
-    assert kernels.sweep(arena.base, place) == 4
-    assert [kernels.is_live(arena.base, place, id) for id in ids] == [True, False, False, True, False, False]
+    assert kernels.clear_marks(arena.base, offset)
+    kernels.mark_column(arena.base, offset, rows, 4, 2)
+    assert kernels.sweep(arena.base, offset) == 4
+    assert [kernels.is_live(arena.base, offset, id) for id in ids] == [True, False, False, True, False, False]
 
 
 def test_no_such_entry() -> None:

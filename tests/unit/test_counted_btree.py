@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.kernels.containers import counted_btree
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME, add_row, clear, make_queue, row_at
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
 from cqels.kernels.containers.hash_table import COUNT as TABLE_COUNT
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.operators import topk
+from cqels.kernels.operators import topk, topk_setup
+from cqels.kernels.terms import counted_btree
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import make_terms, tell
+from cqels.kernels.terms.sort_key_fallback import answer_term, make_terms
 from cqels.kernels.terms.sort_keys import ASK, DONE, compare_terms, compare_texts, sort_key
 from cqels.model.dictionary import decode, encode
 from cqels.model.terms import XSD, Term, text_of
@@ -65,7 +65,7 @@ class World:
     def __init__(self) -> None:
         self.arena = Arena(size=1 << 26)
         self.dictionary = ArenaDictionary(self.arena, entries=2, piece=64)
-        self.terms = make_terms(self.arena, self.dictionary.place)
+        self.terms = make_terms(self.arena, self.dictionary.offset)
         self.keys = self.arena.take(64)
 
     def ids(self, terms: Sequence[Term | None]) -> list[int]:
@@ -91,7 +91,7 @@ class World:
         other = World.__new__(World)
         other.arena = Arena(size=1 << 26)
         other.arena.restore(self.arena.snapshot())
-        other.dictionary = ArenaDictionary(other.arena, self.dictionary.place)
+        other.dictionary = ArenaDictionary(other.arena, self.dictionary.offset)
         other.terms, other.keys = self.terms, self.keys
         return other
 
@@ -128,15 +128,15 @@ def test_a_tree_is_a_sorted_list(data: st.DataObject, words: int, span: int) -> 
         assert counted_btree.keys_of(world.arena, tree, start, 5) == before[start : start + 5]
         assert int(world.arena.words[tree + counted_btree.ENTRIES]) == len(set(before))
         for _ in range(10 if before else 0):
-            place = random.randrange(len(before))
-            found = int(counted_btree.kth(base, tree, place))
-            assert tuple(world.arena.words[found : found + words]) == before[place]
-            world.arena.words[key : key + words] = before[place]
-            assert counted_btree.rank(base, tree, shape, key) == bisect.bisect_left(before, before[place])
-        for place, end in ((counted_btree.least(base, tree), 0), (counted_btree.most(base, tree), -1)):
-            assert (place == 0) == (not before)
+            number = random.randrange(len(before))
+            found = int(counted_btree.kth(base, tree, number))
+            assert tuple(world.arena.words[found : found + words]) == before[number]
+            world.arena.words[key : key + words] = before[number]
+            assert counted_btree.rank(base, tree, shape, key) == bisect.bisect_left(before, before[number])
+        for offset, end in ((counted_btree.least(base, tree), 0), (counted_btree.most(base, tree), -1)):
+            assert (offset == 0) == (not before)
             if before:
-                assert tuple(world.arena.words[place : place + words]) == before[end]
+                assert tuple(world.arena.words[offset : offset + words]) == before[end]
     for each in before:
         world.arena.words[key : key + words] = each
         counted_btree.change(base, tree, key, -1)
@@ -180,20 +180,20 @@ def test_terms_are_in_the_order_of_the_reference() -> None:
     base = world.arena.base
     everything: list[Term | None] = [None, *TERMS]
     ids = world.ids(everything)
-    place = world.arena.take(4 * len(ids))
+    offset = world.arena.take(4 * len(ids))
     asked = 0
     for number, id in enumerate(ids):
-        while sort_key(base, world.terms, id, place + 4 * number) != DONE:
-            tell(world.dictionary, world.terms)
+        while sort_key(base, world.terms, id, offset + 4 * number) != DONE:
+            answer_term(world.dictionary, world.terms)
             asked += 1
     assert asked < len(ids) / 2
     for one, a in enumerate(everything):
         for other, b in enumerate(everything):
-            while (found := compare_terms(base, world.terms, place + 4 * one, place + 4 * other)) == ASK:
-                tell(world.dictionary, world.terms)
+            while (found := compare_terms(base, world.terms, offset + 4 * one, offset + 4 * other)) == ASK:
+                answer_term(world.dictionary, world.terms)
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)
             while (found := compare_texts(base, world.terms, ids[one], ids[other])) == ASK:
-                tell(world.dictionary, world.terms)
+                answer_term(world.dictionary, world.terms)
             assert found == (text_of(a) > text_of(b)) - (text_of(a) < text_of(b)), (a, b)
 
 
@@ -214,15 +214,15 @@ def test_terms_are_in_the_order_of_the_reference() -> None:
 def test_sort_keys_of_numbers(terms: list[Term]) -> None:
     world = World()
     ids = world.ids(terms)
-    place = world.arena.take(4 * len(ids) + 4)
+    offset = world.arena.take(4 * len(ids) + 4)
     for number, id in enumerate(ids):
-        while sort_key(world.arena.base, world.terms, id, place + 4 * number) != DONE:
-            tell(world.dictionary, world.terms)
+        while sort_key(world.arena.base, world.terms, id, offset + 4 * number) != DONE:
+            answer_term(world.dictionary, world.terms)
     for one, a in enumerate(terms):
         for other, b in enumerate(terms):
-            args = (world.arena.base, world.terms, place + 4 * one, place + 4 * other)
+            args = (world.arena.base, world.terms, offset + 4 * one, offset + 4 * other)
             while (found := compare_terms(*args)) == ASK:
-                tell(world.dictionary, world.terms)
+                answer_term(world.dictionary, world.terms)
             assert found == (order_key(a) > order_key(b)) - (order_key(a) < order_key(b)), (a, b)
 
 
@@ -298,7 +298,9 @@ def test_slices_of_ordered_groups(
 
     def make(queue: int, by: list[int]) -> int:
         queues = (source, queue)
-        return topk.make_ordered(world.dictionary, world.terms, queues, 3, fields, by=by, offset=offset, limit=limit)
+        return topk_setup.make_ordered(
+            world.dictionary, world.terms, queues, 3, fields, by=by, offset=offset, limit=limit
+        )
 
     operator, listing = make(target, by), make(0, [])
     pool = [0, *world.ids(random.sample(TERMS, random.randrange(1, 12)))]
@@ -308,7 +310,7 @@ def test_slices_of_ordered_groups(
     for step in range(8):
         world.put(source, batch_of(random, inside, pool))
         clear(world.arena.base, target)
-        topk.run_ordered(world.dictionary, operator)
+        topk_setup.run_ordered(world.dictionary, operator)
         changes = world.rows(target)
         assert len({row for row, _ in changes}) == len(changes)
         for row, weight in changes:
@@ -316,7 +318,7 @@ def test_slices_of_ordered_groups(
         expected = [row for group in grouped(inside, by) for row in sliced(world, group, sorts, ties, part)]
         assert Counter({row: count for row, count in sent.items() if count}) == Counter(expected)
 
-        topk.run_ordered(world.dictionary, listing)
+        topk_setup.run_ordered(world.dictionary, listing)
         clear(world.arena.base, listed)
         assert topk.list_slice(world.arena.base, listing, listed)
         shown = [row for row, _ in world.rows(listed)]
@@ -340,7 +342,9 @@ def test_slices_of_many_rows() -> None:
     sorts, ties, part = [(1, True)], [0, 1, 2], slice(5, 15)
     fields = [(counted_btree.TERM_DOWN, COLUMNS + 1), (counted_btree.DOWN, TIME), (counted_btree.DOWN, NUMBER)]
     fields += [(counted_btree.TEXT, COLUMNS + column) for column in ties]
-    operator = topk.make_ordered(world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10)
+    operator = topk_setup.make_ordered(
+        world.dictionary, world.terms, (source, target), 3, fields, by=[0], offset=5, limit=10
+    )
     groups = world.ids([NamedNode(f"http://ex.org/{number}") for number in range(3)])
     values = world.ids([typed(str(number), "integer") for number in range(400)])
     sent: Counter[Row] = Counter()
@@ -354,7 +358,7 @@ def test_slices_of_many_rows() -> None:
         world.put(source, [*((row, -1) for row in old), *((row, 1) for row in new)])
         arrived += new
         clear(world.arena.base, target)
-        topk.run_ordered(world.dictionary, operator)
+        topk_setup.run_ordered(world.dictionary, operator)
         for row, weight in world.rows(target):
             sent[row] += weight
         inside = Counter(arrived[-2000:])

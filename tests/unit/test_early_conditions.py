@@ -40,7 +40,7 @@ def made(engine: Engine, join: JoinTrace) -> int:
 
 
 def counts(engine: Engine, join: JoinTrace) -> list[tuple[int, int]]:
-    return read_conditions(engine.arena, int(engine.arena.words[join.place + CONDITIONS]))
+    return read_conditions(engine.arena, int(engine.arena.words[join.offset + CONDITIONS]))
 
 
 @pytest.mark.parametrize("streams", ["STU", "SUT", "TSU", "TUS", "UST", "UTS"])

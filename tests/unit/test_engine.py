@@ -476,7 +476,7 @@ def test_joins_keep_times_where_they_matter(order: str, bytes_of_a_row: int) -> 
         engine.heartbeat(0)
         words = engine.arena.words
         for trace in query.running.pipeline.joins:
-            for source in words[trace.place + join.INPUT :][: int(words[trace.place + join.INPUTS])]:
+            for source in words[trace.offset + join.INPUT :][: int(words[trace.offset + join.INPUTS])]:
                 buffer = int(words[source + join.BUFFER])
                 assert words[buffer + row_storage.KIND] == row_storage.RING
                 assert 8 * words[buffer + row_storage.STRIDE] == bytes_of_a_row

@@ -37,7 +37,8 @@ from cqels.model.errors import Span
 from cqels.model.numbers import single
 from cqels.model.terms import CQ, FALSE, TRUE, XSD, Term
 from cqels.model.values import ExpressionError, Number, value_of
-from cqels.physical.expression_compiler import Given, compile_expression, release, translate
+from cqels.physical.expression_compiler import Given, compile_expression, translate
+from cqels.physical.expression_program import release
 from cqels.physical.python_functions import Calls
 from cqels.plan.functions import Context, evaluate, holds
 
@@ -185,10 +186,10 @@ class Bench:
         self.calls = Calls(self.dictionary, limit=limit)
         base = self.arena.base
         self.source, self.kept, self.extended = make_queue(base, 6), make_queue(base, 6), make_queue(base, 7)
-        place = self.dictionary.place
-        self.filter = make_select(base, self.source, self.kept, place)
+        offset = self.dictionary.offset
+        self.filter = make_select(base, self.source, self.kept, offset)
         add_step(base, self.filter, 0, FILTERS)
-        self.extend = make_select(base, self.source, self.extended, place)
+        self.extend = make_select(base, self.source, self.extended, offset)
         add_step(base, self.extend, 0, 6)
 
     def fill(self, rows: Sequence[Row]) -> None:
@@ -426,7 +427,7 @@ def test_a_snapshot_in_the_middle_of_a_batch() -> None:
     whole = bench.values()
     arena = Arena(size=1 << 27)
     arena.restore(data)
-    calls = Calls(ArenaDictionary(arena, bench.dictionary.place), memo=bench.calls.memo)
+    calls = Calls(ArenaDictionary(arena, bench.dictionary.offset), memo=bench.calls.memo)
     translate(expression, COLUMN_OF, calls, seed="seed")  # makes the functions known again
     calls.run(select_step, bench.extend, 0)
     assert calls.computed == 30 - 7

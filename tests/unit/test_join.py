@@ -30,7 +30,8 @@ from cqels.kernels.containers.row_storage import probe, row_of
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators import join, outer_semi_anti_join
 from cqels.kernels.operators.distinct import make_distinct, step_distinct
-from cqels.kernels.operators.join import Input, make_join, read_orders, set_order, step_join
+from cqels.kernels.operators.join import step_join
+from cqels.kernels.operators.join_setup import Input, make_join, read_orders, set_order
 from cqels.kernels.operators.outer_semi_anti_join import (
     ANTI_JOIN,
     LEFT_JOIN,
@@ -152,14 +153,14 @@ class Harness:
 
 
 def push(arena: Arena, queue: int, weight: int, row: Row) -> None:
-    place = int(add_row(arena.base, queue))
-    arena.words[place : place + 1 + len(row)] = (weight, *row)
+    offset = int(add_row(arena.base, queue))
+    arena.words[offset : offset + 1 + len(row)] = (weight, *row)
 
 
 def pull(arena: Arena, queue: int) -> list[Row]:
     width = int(arena.words[queue + WIDTH])
-    places = [int(row_at(arena.base, queue, number)) for number in range(int(arena.words[queue + COUNT]))]
-    return [tuple(int(word) for word in arena.array(place, width)) for place in places]
+    offsets = [int(row_at(arena.base, queue, number)) for number in range(int(arena.words[queue + COUNT]))]
+    return [tuple(int(word) for word in arena.array(offset, width)) for offset in offsets]
 
 
 @st.composite
@@ -214,10 +215,10 @@ def many(widths: list[int], nullable: list[set[int]], *, fifo: bool = False) -> 
     return ticks
 
 
-def tables(arena: Arena, *places: int) -> list[bool]:
+def tables(arena: Arena, *offsets: int) -> list[bool]:
     """Of all indexes of some buffers, whether they have a table."""
     found = []
-    for buffer in places:
+    for buffer in offsets:
         at = int(arena.words[buffer + row_storage.INDEXES])
         while at != 0:
             found.append(bool(arena.words[at + key_index.OPEN]))
@@ -301,8 +302,8 @@ def test_join_through_indexes(shape: str, kind: str) -> None:
     if kind == "bare":
         ticks = timeless(ticks)
     check(harness, ticks, lambda bags: naive_join(bags, columns, harness.out_width))
-    places = [int(harness.arena.words[harness.operator + join.INPUT + number]) for number in range(len(columns))]
-    found = tables(harness.arena, *(int(harness.arena.words[place + join.BUFFER]) for place in places))
+    offsets = [int(harness.arena.words[harness.operator + join.INPUT + number]) for number in range(len(columns))]
+    found = tables(harness.arena, *(int(harness.arena.words[offset + join.BUFFER]) for offset in offsets))
     assert any(found) == (shape != "nothing certain")
 
 
@@ -426,10 +427,10 @@ def test_project() -> None:
 
 def kept_row(arena: Arena, buffer: int, position: int) -> tuple[int, Row]:
     """The weight of the row at a position, and the row."""
-    place, head = int(row_of(arena.base, buffer, position)), arena.take(COLUMNS)
-    row_storage.put_head(arena.base, arena.words[buffer + row_storage.BARE], place, head)
+    offset, head = int(row_of(arena.base, buffer, position)), arena.take(COLUMNS)
+    row_storage.put_head(arena.base, arena.words[buffer + row_storage.BARE], offset, head)
     weight, *stamps = arena.array(head, COLUMNS).tolist()
-    return weight, (*stamps, *arena.array(place, int(arena.words[buffer + row_storage.WIDTH]))[COLUMNS:].tolist())
+    return weight, (*stamps, *arena.array(offset, int(arena.words[buffer + row_storage.WIDTH]))[COLUMNS:].tolist())
 
 
 def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]:
@@ -443,10 +444,10 @@ def rows_of_key(arena: Arena, buffer: int, found: int, key: Row) -> Counter[Row]
     position = word & key_index.NEWEST
     rows: Counter[Row] = Counter()
     for _ in range(word >> 32):
-        place = int(row_of(arena.base, buffer, position))
+        offset = int(row_of(arena.base, buffer, position))
         weight, row = kept_row(arena, buffer, position)
         rows[row] += weight
-        position = int(row_storage.link_of(arena.base, place, arena.words[found + key_index.LINK]))
+        position = int(row_storage.link_of(arena.base, offset, arena.words[found + key_index.LINK]))
     return +rows
 
 

@@ -12,7 +12,8 @@ from cqels.kernels.containers.delta_queue import EQUALS, NEVER, SEQ, make_queue
 from cqels.kernels.containers.row_buffer import make_bag
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.distinct import make_distinct, step_distinct
-from cqels.kernels.operators.join import Input, make_join, step_join
+from cqels.kernels.operators.join import step_join
+from cqels.kernels.operators.join_setup import Input, make_join
 from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN, LEFT_JOIN, make_negation, step_negation
 
 from .test_join import NO_ELEMENT, Bag, Harness, Row, check, histories, joined_stamps, many

@@ -13,11 +13,11 @@ from cqels.kernels.containers.key_index import make_table
 from cqels.kernels.containers.row_buffer import add_index, change, evict, make_bag, make_ring
 from cqels.kernels.containers.row_storage import link_of, probe, row_of
 from cqels.kernels.memory.arena import Arena, take
-from cqels.kernels.operators import join
+from cqels.kernels.operators import join, join_prefetch
 from cqels.kernels.operators.distinct import make_distinct, step_distinct
-from cqels.kernels.operators.join import Input, make_join, step_join
-from cqels.kernels.prefetch import join_prefetch
-from cqels.kernels.prefetch.join_prefetch import OUTLOOK_WORDS, bring, expect_keys, expect_matches, go_on
+from cqels.kernels.operators.join import step_join
+from cqels.kernels.operators.join_prefetch import OUTLOOK_WORDS, bring, expect_keys, expect_matches, go_on
+from cqels.kernels.operators.join_setup import Input, make_join
 
 SIZE = 1 << 24
 
@@ -56,10 +56,10 @@ class Sides:
     def found(self, side: int, key: int) -> Counter[tuple[int, int]] | None:
         """The rows of a key by the index, or None if it is better read row by row."""
         buffer, at = self.buffers[side], self.indexes[side]
-        place = int(probe(self.arena.base, buffer, at, self.write(1, (key, 0)), self.offsets))
-        if place == 0:
+        offset = int(probe(self.arena.base, buffer, at, self.write(1, (key, 0)), self.offsets))
+        if offset == 0:
             return None
-        word, rows = int(self.arena.words[place]), Counter[tuple[int, int]]()
+        word, rows = int(self.arena.words[offset]), Counter[tuple[int, int]]()
         position = word & key_index.NEWEST
         for _ in range(word >> 32):
             row = int(row_of(self.arena.base, buffer, position))
@@ -197,10 +197,10 @@ def made(columns: list[tuple[int, ...]], *, kind: str = "bag") -> tuple[Arena, i
     return arena, make_join(arena, out, inputs), queues, out
 
 
-def tables(arena: Arena, place: int) -> list[set[int]]:
+def tables(arena: Arena, offset: int) -> list[set[int]]:
     """The tables of the indexes of each input."""
     found = []
-    for own in arena.array(place + join.INPUT, int(arena.words[place + join.INPUTS])):
+    for own in arena.array(offset + join.INPUT, int(arena.words[offset + join.INPUTS])):
         probes = arena.array(int(arena.words[own + join.PROBES_AT]), 3 * int(arena.words[own + join.PROBES]))
         found.append({int(arena.words[at + key_index.TABLE]) for at in probes[::3]})
     return found
@@ -217,27 +217,27 @@ def test_which_indexes_are_in_one_table() -> None:
     assert in_order.isdisjoint(turned)  # the words of their keys are in another order
 
 
-def feed(arena: Arena, place: int, queues: list[int], out: int, number: int, weight: int, columns: list[int]) -> int:
+def feed(arena: Arena, offset: int, queues: list[int], out: int, number: int, weight: int, columns: list[int]) -> int:
     for queue in [*queues, out]:
         clear(arena.base, queue)
     row = int(add_row(arena.base, queues[number]))
     arena.words[row : row + COLUMNS + len(columns)] = (weight, 1, 1, 1, *columns)
-    assert step_join(arena.base, place)
+    assert step_join(arena.base, offset)
     return sum(int(arena.words[row_at(arena.base, out, at)]) for at in range(int(arena.words[out + COUNT])))
 
 
 def test_more_indexes_than_a_line_has_room_for() -> None:
     """A star of nine inputs: an entry is to be in one line, so there are two tables."""
-    arena, place, queues, out = made([(0, number) for number in range(1, 10)])
-    found = tables(arena, place)
+    arena, offset, queues, out = made([(0, number) for number in range(1, 10)])
+    found = tables(arena, offset)
     assert len(set().union(*found)) == 2
     assert all(len(each) == 1 for each in found)
     for number in range(8):
         for at in range(20):
-            assert feed(arena, place, queues, out, number, 1, [1 + at, 7]) == 0
-    assert feed(arena, place, queues, out, 8, 1, [5, 7]) == 1
-    assert feed(arena, place, queues, out, 3, 1, [5, 8]) == 1
-    assert feed(arena, place, queues, out, 8, -1, [5, 7]) == -2
+            assert feed(arena, offset, queues, out, number, 1, [1 + at, 7]) == 0
+    assert feed(arena, offset, queues, out, 8, 1, [5, 7]) == 1
+    assert feed(arena, offset, queues, out, 3, 1, [5, 8]) == 1
+    assert feed(arena, offset, queues, out, 8, -1, [5, 7]) == -2
 
 
 def test_two_joins_over_one_buffer() -> None:
@@ -246,7 +246,7 @@ def test_two_joins_over_one_buffer() -> None:
     shared, queue = make_bag(arena, 2), int(make_queue(arena.base, 2))
     others = [int(make_queue(arena.base, 2)) for _ in range(2)]
     outs = [int(make_queue(arena.base, 3)) for _ in range(2)]
-    places = [
+    offsets = [
         make_join(
             arena,
             outs[number],
@@ -254,7 +254,7 @@ def test_two_joins_over_one_buffer() -> None:
         )
         for number in range(2)
     ]
-    one, two = (tables(arena, place) for place in places)
+    one, two = (tables(arena, offset) for offset in offsets)
     assert one[0] == one[1] == two[0]
     assert two[1].isdisjoint(one[1])
     random, sums, bags = Random(5), [0, 0], [Counter[int](), Counter[int](), Counter[int]()]
@@ -265,8 +265,8 @@ def test_two_joins_over_one_buffer() -> None:
         bags[side][key] += 1
         row = int(add_row(arena.base, [queue, *others][side]))
         arena.words[row : row + COLUMNS + 2] = (1, 1, 1, 1, key, 1)
-        for number, place in enumerate(places):
-            assert step_join(arena.base, place)
+        for number, offset in enumerate(offsets):
+            assert step_join(arena.base, offset)
             sums[number] += sum(
                 int(arena.words[row_at(arena.base, outs[number], at)])
                 for at in range(int(arena.words[outs[number] + COUNT]))
@@ -292,12 +292,12 @@ def test_looking_ahead_changes_nothing(kind: str, columns: list[tuple[int, ...]]
             present[number].append(row)
         changes.append((number, -1 if leaving else 1, row))
     plain, looked = made(columns, kind=kind), made(columns, kind=kind)
-    arena, place = looked[:2]
+    arena, offset = looked[:2]
     outlook, scratch = arena.take(OUTLOOK_WORDS), arena.take(16)
 
     def paths(number: int, row: list[int]) -> int:
         arena.words[scratch : scratch + COLUMNS + len(row)] = (1, 1, 1, 1, *row)
-        return int(arena.words[int(arena.words[place + join.INPUT + number]) + join.PATHS])
+        return int(arena.words[int(arena.words[offset + join.INPUT + number]) + join.PATHS])
 
     for at, change_ in enumerate(changes):
         if at % 3 == 0:

@@ -13,8 +13,9 @@ from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, RdfFormat, p
 
 from cqels.ingest.timed_lines import parse_statements
 from cqels.kernels.memory.arena import Arena
+from cqels.kernels.readers.line_blocks import Block, tokenize
 from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TIMED, TRIPLE
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary, Block, tokenize
+from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.kernels.terms.term_table import TAGGED
 from cqels.model.dictionary import decode, encode
 from cqels.model.ids import UNBOUND, inline_word
@@ -235,7 +236,7 @@ def test_a_snapshot_reads_on() -> None:
     before = check(data, dictionary)
     arena = Arena(size=SIZE)
     arena.restore(dictionary.arena.snapshot())
-    again = check(data, ArenaDictionary(arena, dictionary.place))
+    again = check(data, ArenaDictionary(arena, dictionary.offset))
     assert again.records.tolist() == before.records.tolist()
 
 

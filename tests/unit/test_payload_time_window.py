@@ -42,20 +42,24 @@ def test_a_window_holds_what_the_reference_says(
     memory = Arena(size=1 << 22)
     queue = int(delta_queue.make_queue(memory.base, 3))
     flags = window.FRESH * fresh + window.EVENTS * events
-    made = int(payload_time_window.make_told(memory.base, shape.width, int(shape.slide is not None), flags, queue, AT))
-    place = memory.take(3)
+    made = int(
+        payload_time_window.make_payload_window(
+            memory.base, shape.width, int(shape.slide is not None), flags, queue, AT
+        )
+    )
+    offset = memory.take(3)
     arrivals: list[Arrival] = []
     held: Counter[tuple[int, ...]] = Counter()
     closed: Boundary | None = None
 
     def tick(now: int) -> None:
-        while payload_time_window.tell(memory.base, made) != delta_queue.DONE:
+        while payload_time_window.find_times(memory.base, made) != delta_queue.DONE:
             number = int(memory.words[made + payload_time_window.ASKED]) - 100
             memory.words[made + payload_time_window.ANSWER] = (
                 payload_time_window.NO_TIME if number == -2 else payload_time_window.KNOWN
             )
             memory.words[made + payload_time_window.ANSWER_TIME] = number * MILLISECOND
-        assert payload_time_window.advance_told(
+        assert payload_time_window.advance_payload(
             memory.base, made, now, delta_queue.NEVER if closed is None else closed.time
         )
         for number in range(load(memory.base, queue)):
@@ -85,8 +89,8 @@ def test_a_window_holds_what_the_reference_says(
                 closed = Boundary(boundary, number)
                 tick(boundary)
         for count, (subject, predicate, value) in enumerate(triples):
-            memory.words[place : place + 3] = subject, predicate, value + 100
-            assert payload_time_window.arrive_told(memory.base, made, place, number, count == len(triples) - 1)
+            memory.words[offset : offset + 3] = subject, predicate, value + 100
+            assert payload_time_window.arrive_payload(memory.base, made, offset, number, count == len(triples) - 1)
         made_of = tuple((TERMS[one], TERMS[two], literal(three)) for one, two, three in triples)
         arrivals.append(Arrival(now, number, made_of))
         tick(now)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, NEVER, add_row, clear, make_queue, row_at
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.operators.per_query_expiry import HEAP, KEPT, make_narrow, step_narrow
+from cqels.kernels.operators.per_query_expiry import HEAP, KEPT, make_expiry, step_expiry
 
 Row = tuple[int, ...]
 """Time, number, oldest, columns: a row without its weight. The second of three columns is the width."""
@@ -31,18 +31,18 @@ class Narrowing:
     def __init__(self, *, stamps: bool) -> None:
         self.arena = Arena(size=1 << 22)
         self.queue, self.out = int(make_queue(self.arena.base, 3)), int(make_queue(self.arena.base, 2))
-        self.place = make_narrow(self.arena, self.out, self.queue, 1, stamps=stamps)
+        self.offset = make_expiry(self.arena, self.out, self.queue, 1, stamps=stamps)
         self.sent: Counter[Row] = Counter()
 
     def step(self, now: int, changes: list[tuple[int, Row]]) -> None:
         words = self.arena.words
         for weight, row in changes:
-            place = int(add_row(self.arena.base, self.queue))
-            words[place : place + COLUMNS + 3] = [weight, *row]
-        assert step_narrow(self.arena.base, self.place, now)
+            offset = int(add_row(self.arena.base, self.queue))
+            words[offset : offset + COLUMNS + 3] = [weight, *row]
+        assert step_expiry(self.arena.base, self.offset, now)
         for number in range(int(words[self.out + COUNT])):
-            place = int(row_at(self.arena.base, self.out, number))
-            weight, *row = words[place : place + COLUMNS + 2].tolist()
+            offset = int(row_at(self.arena.base, self.out, number))
+            weight, *row = words[offset : offset + COLUMNS + 2].tolist()
             self.sent[tuple(row)] += weight
         for queue in (self.queue, self.out):
             clear(self.arena.base, queue)
@@ -51,7 +51,7 @@ class Narrowing:
     def kept(self) -> tuple[int, int]:
         """Rows in the heap and in the table."""
         words = self.arena.words
-        return int(words[self.place + HEAP]), int(words[words[self.place + KEPT]])
+        return int(words[self.offset + HEAP]), int(words[words[self.offset + KEPT]])
 
 
 def law(came: Counter[Row], now: int, *, stamps: bool) -> Counter[Row]:

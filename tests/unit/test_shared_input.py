@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cqels.kernels.containers.delta_queue import COLUMNS, COUNT, add_row, clear, make_queue, row_at
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.operators.shared_input import AHEAD, COUNTED_AT, ROW, log_rows, make_feed, step_feed
+from cqels.kernels.operators.shared_input import AHEAD, COUNTED_AT, ROW, log_rows, make_shared_input, step_shared_input
 
 Row = tuple[int, ...]
 """Weight, stamps, two columns."""
@@ -20,23 +20,23 @@ class Feeding:
         base = self.arena.base
         self.solutions, self.out, self.log = (int(make_queue(base, columns)) for columns in (2, 2, 3))
         self.ticks = self.arena.take(1)
-        self.feed = make_feed(self.arena, self.out, self.log)
+        self.feed = make_shared_input(self.arena, self.out, self.log)
         self.arena.words[self.feed + COUNTED_AT] = self.ticks
 
     def keep(self, tick: int, rows: list[Row]) -> None:
         for row in rows:
-            place = int(add_row(self.arena.base, self.solutions))
-            self.arena.words[place : place + len(row)] = row
+            offset = int(add_row(self.arena.base, self.solutions))
+            self.arena.words[offset : offset + len(row)] = row
         assert log_rows(self.arena.base, self.solutions, self.log, tick)
         clear(self.arena.base, self.solutions)
 
     def brought(self, tick: int) -> list[Row]:
         words = self.arena.words
         words[self.ticks] = tick
-        assert step_feed(self.arena.base, self.feed)
-        places = [int(row_at(self.arena.base, self.out, number)) for number in range(int(words[self.out + COUNT]))]
+        assert step_shared_input(self.arena.base, self.feed)
+        offsets = [int(row_at(self.arena.base, self.out, number)) for number in range(int(words[self.out + COUNT]))]
         clear(self.arena.base, self.out)
-        return [tuple(words[place : place + COLUMNS + 2].tolist()) for place in places]
+        return [tuple(words[offset : offset + COLUMNS + 2].tolist()) for offset in offsets]
 
 
 @given(st.lists(st.lists(ROWS, max_size=6), max_size=4), st.integers(-2, 9))

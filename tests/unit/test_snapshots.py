@@ -154,12 +154,12 @@ def test_places_have_names_of_their_own() -> None:
     with engine()[0] as one:
         feed(one, 0, 20)
         pipeline: Pipeline = one.query("join").running.pipeline
-        names, numbers = [*relocation.names_of(pipeline)], [*relocation.places_of(pipeline)]
+        names, numbers = [*relocation.names_of(pipeline)], [*relocation.offsets_of(pipeline)]
         assert len({*names}) == len(names) == len(numbers)
-        moved = relocation.with_places(
+        moved = relocation.with_offsets(
             pipeline, {name: 2 * number for name, number in zip(names, numbers, strict=True)}
         )
-        assert [*relocation.places_of(moved)] == [2 * number for number in numbers]
+        assert [*relocation.offsets_of(moved)] == [2 * number for number in numbers]
         assert {"place", "tables/0/stage/queue"} <= {*names}
 
 

@@ -30,14 +30,14 @@ def tell(engine: Engine, number: int, names: str) -> None:
 
 def window_of(engine: Engine) -> int:
     pipeline = engine.query("q").running.pipeline
-    return int(engine.arena.words[int(engine.arena.words[pipeline.place + scheduler.WINDOWS_AT]) + 1])
+    return int(engine.arena.words[int(engine.arena.words[pipeline.offset + scheduler.WINDOWS_AT]) + 1])
 
 
 def test_a_whole_element_is_a_solution_by_itself(engine: Engine) -> None:
     for number in range(20):
         tell(engine, number, "ab")
-    words, place = engine.arena.words, window_of(engine)
-    assert words[int(words[place + window.STAR]) + star_window.WHOLE_ONES] == 20
+    words, offset = engine.arena.words, window_of(engine)
+    assert words[int(words[offset + window.STAR]) + star_window.WHOLE_ONES] == 20
     (join,) = engine.query("q").running.pipeline.joins
     assert all(words[queue + delta_queue.TOTAL] == 0 for queue in join.inputs), "a triple went the way of patterns"
 
@@ -53,6 +53,6 @@ def test_rows_that_go_are_remembered(engine: Engine) -> None:
         tell(engine, number, "ab")
     (found,) = engine.query("q").running.pipeline.selects.values()
     words = engine.arena.words
-    assert words[found.place + filter_extend.NEXT] == 20
-    assert words[found.place + filter_extend.OLDEST] == 14
-    assert words[found.place + filter_extend.FORGOTTEN] == 0
+    assert words[found.offset + filter_extend.NEXT] == 20
+    assert words[found.offset + filter_extend.OLDEST] == 14
+    assert words[found.offset + filter_extend.FORGOTTEN] == 0

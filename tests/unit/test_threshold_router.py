@@ -13,7 +13,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.engine.sharing.threshold_order import listed, loosest
 from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, COUNT, add_row, clear, make_queue, row_at
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.operators.threshold_router import make_thresholds, tell_thresholds, thresholds_step
+from cqels.kernels.operators.threshold_router import make_thresholds, set_thresholds, thresholds_step
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.lang.expressions import Call, Constant, Var
 from cqels.model.dictionary import encode
@@ -54,15 +54,15 @@ class Comparing:
         self.dictionary = ArenaDictionary(self.arena)
         self.calls = Calls(self.dictionary)
         self.comparisons = [
-            Call(sign, (Var(name), Var(f"threshold {place}"))) for place, (sign, name) in enumerate(signs)
+            Call(sign, (Var(name), Var(f"threshold {index}"))) for index, (sign, name) in enumerate(signs)
         ]
         self.grouped = len(groups) > 1
         self.width = 4 if self.grouped else 5
         self.queue, self.out = int(make_queue(self.arena.base, 3)), int(make_queue(self.arena.base, self.width))
-        columns = {name: place for place, name in enumerate(("v", "g", "w", *(f"threshold {n}" for n in range(9))))}
+        columns = {name: index for index, name in enumerate(("v", "g", "w", *(f"threshold {n}" for n in range(9))))}
         programs = [compile_expression(each, columns, self.calls) for each in self.comparisons]
         group = 1 if self.grouped else None
-        self.place = make_thresholds(self.arena, self.out, self.queue, programs, group, 2, self.dictionary.place)
+        self.offset = make_thresholds(self.arena, self.out, self.queue, programs, group, 2, self.dictionary.offset)
         told = [
             listed(
                 self.comparisons,
@@ -71,20 +71,20 @@ class Comparing:
             )
             for number, classes in enumerate(groups)
         ]
-        tell_thresholds(self.arena, self.place, told)
+        set_thresholds(self.arena, self.offset, told)
 
     def sent(self, rows: Sequence[tuple[int, int, Term | None, Term | None]]) -> list[tuple[int, ...]]:
         """What is sent for rows of a weight, a group and two values: all words of it."""
         words = self.arena.words
         for weight, group, *terms in rows:
             v, w = (0 if term is None else encode(term, self.dictionary) for term in terms)
-            place = int(add_row(self.arena.base, self.queue))
-            words[place : place + COLUMNS + 3] = [weight, 5, 6, ALWAYS, v, group, w]
-        self.calls.run(thresholds_step, self.place, 0)
+            offset = int(add_row(self.arena.base, self.queue))
+            words[offset : offset + COLUMNS + 3] = [weight, 5, 6, ALWAYS, v, group, w]
+        self.calls.run(thresholds_step, self.offset, 0)
         found = []
         for number in range(int(words[self.out + COUNT])):
-            place = int(row_at(self.arena.base, self.out, number))
-            found.append(tuple(words[place : place + COLUMNS + self.width].tolist()))
+            offset = int(row_at(self.arena.base, self.out, number))
+            found.append(tuple(words[offset : offset + COLUMNS + self.width].tolist()))
         for queue in (self.queue, self.out):
             clear(self.arena.base, queue)
         return found

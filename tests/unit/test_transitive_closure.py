@@ -55,9 +55,9 @@ class Harness:
         self.sum: Counter[tuple[int, ...]] = Counter()
 
     def put(self, weight: int, edge: Edge, stamp: Stamp | None) -> None:
-        place = int(add_row(self.arena.base, self.queue))
+        offset = int(add_row(self.arena.base, self.queue))
         stamps = (NEVER, -1, ALWAYS) if stamp is None else (*stamp, stamp[0])
-        self.arena.words[place : place + COLUMNS + 2] = (weight, *stamps, *edge)
+        self.arena.words[offset : offset + COLUMNS + 2] = (weight, *stamps, *edge)
 
     def change(self, edge: Edge, stamp: Stamp | None) -> None:
         """An edge comes, goes (if it is there as it is), or gets another stamp."""

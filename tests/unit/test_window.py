@@ -44,7 +44,7 @@ def test_a_window_holds_what_the_reference_says(
     queue = int(delta_queue.make_queue(memory.base, 3))
     flags = window.FRESH * fresh + window.EVENTS * events
     made = int(window.make_window(memory.base, kind, width, flags, queue))
-    triple_place = memory.take(3)
+    triple_offset = memory.take(3)
     arrivals: list[Arrival] = []
     held: Counter[tuple[int, ...]] = Counter()
     closed: Boundary | None = None
@@ -75,9 +75,9 @@ def test_a_window_holds_what_the_reference_says(
                 tick(boundary)
         distinct = list(dict.fromkeys(triples))
         arrivals.append(Arrival(now, number, tuple(tuple(TERMS[term] for term in each) for each in distinct)))  # type: ignore[misc]
-        for place, each in enumerate(distinct):
-            memory.array(triple_place, 3)[:] = each
-            assert window.arrive(memory.base, made, triple_place, now, number, place == len(distinct) - 1)
+        for index, each in enumerate(distinct):
+            memory.array(triple_offset, 3)[:] = each
+            assert window.arrive(memory.base, made, triple_offset, now, number, index == len(distinct) - 1)
         tick(now)
 
 
@@ -103,8 +103,8 @@ def test_triples_that_no_pattern_matches_are_not_kept() -> None:
     pattern = memory.take(window.PATTERN_WORDS)
     memory.array(pattern, 9)[:] = [0, 0, 0, 7, 1, -1, 0, 2, 1]
     memory.array(made + window.PATTERNS, 2)[:] = [pattern, 1]
-    place = memory.take(3)
+    offset = memory.take(3)
     for triple in ([1, 7, 1], [1, 8, 1]):
-        memory.array(place, 3)[:] = triple
-        assert window.arrive(memory.base, made, place, 1, 0, True)
+        memory.array(offset, 3)[:] = triple
+        assert window.arrive(memory.base, made, offset, 1, 0, True)
     assert load(memory.base, made + window.COME) == 1

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 import cqels
-from cqels.kernels.prefetch.window_prefetch import FAR
+from cqels.kernels.operators.window_prefetch import FAR
 
 EX = "http://ex.org/"
 WIDTH, TOTAL, NODES = 17_000, 36_000, 7_000

@@ -130,4 +130,4 @@ class DerivedStreams:
         if running.stopped is not None:
             return before
         state = self._state
-        return int(scheduler.next_due(state.arena.base, running.pipeline.place, state.start, before))
+        return int(scheduler.next_due(state.arena.base, running.pipeline.offset, state.start, before))

@@ -29,7 +29,7 @@ class EngineState:
         self.arena = arena
         self.dictionary = ArenaDictionary(arena)
         self.calls = Calls(self.dictionary)
-        arena.words[DICTIONARY_ROOT], arena.words[MEMO_ROOT] = self.dictionary.place, self.calls.memo
+        arena.words[DICTIONARY_ROOT], arena.words[MEMO_ROOT] = self.dictionary.offset, self.calls.memo
         self.terms = Terms(self.dictionary)
 
         self.start = start

@@ -18,10 +18,10 @@ from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import DONE, FULL, PAUSED
 from cqels.kernels.memory.arena import HEAP, SHARED, give
 from cqels.kernels.operators.filter_extend import PROGRAM
-from cqels.kernels.terms.sort_key_fallback import tell
+from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.model.errors import ArenaFull
 from cqels.model.interrupts import between_steps
-from cqels.physical.payload_times import tell_times
+from cqels.physical.payload_times import answer_times
 
 Job: TypeAlias = Generator[BaseException | None]
 """Work that can be paused and resumed wherever it yields: an exception that is to be raised, or None."""
@@ -87,7 +87,7 @@ class Executor:
         """Run a pipeline over a block. Most often that is done before anything is yielded."""
         if running.guard is not None:
             return run_guarded(self, running, block)
-        self._arena.words[running.pipeline.place + scheduler.NEXT] = 0
+        self._arena.words[running.pipeline.offset + scheduler.NEXT] = 0
         work = partial(self._work_in_heap, running, block)
         outcome = _outcome(work)
         return () if outcome is DONE else self.going_on(running, work, outcome)
@@ -130,15 +130,15 @@ class Executor:
 
     def _stretch(self, running: Running, block: int) -> int:
         """Let the machine work until it has to ask, or has done enough at once."""
-        offset = running.pipeline.place
+        offset = running.pipeline.offset
         return int(scheduler.run(self._arena.base, offset, block, self.steps.address, running.patience))
 
     def _answer(self, running: Running) -> None:
         """Compute what an operator asks of Python."""
         state, words, pipeline = self.state, self._arena.words, running.pipeline
-        number = int(words[pipeline.place + scheduler.AT])
+        number = int(words[pipeline.offset + scheduler.AT])
         if number == 0:  # the windows come before all operators
-            tell_times(state.dictionary, pipeline.place)
+            answer_times(state.dictionary, pipeline.offset)
         elif number in pipeline.groups:
             from cqels.kernels.operators.aggregate_setup import serve
 
@@ -148,7 +148,7 @@ class Executor:
         elif asking := pipeline.asking(number):
             state.calls.answer(int(words[asking + PROGRAM]))
         else:  # an operator that orders
-            tell(state.dictionary, pipeline.terms)
+            answer_term(state.dictionary, pipeline.terms)
 
     # ------------------------------------------------------------ interrupts
 

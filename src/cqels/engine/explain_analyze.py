@@ -13,8 +13,9 @@ import numpy.typing as npt
 from cqels.ingest.element_batch import Words
 from cqels.kernels.containers.delta_queue import COUNT, DATA, TOTAL
 from cqels.kernels.memory.arena import SHARED, Arena
-from cqels.kernels.operators.join import CONDITIONS, read_orders
+from cqels.kernels.operators.join import CONDITIONS
 from cqels.kernels.operators.join_conditions import read_conditions
+from cqels.kernels.operators.join_setup import read_orders
 from cqels.kernels.operators.star_window import PATTERNS, ROWS_ENTERED, ROWS_LEFT
 from cqels.kernels.operators.window import ENTERED, LEFT, STAR
 from cqels.physical.pipeline import JoinTrace, Pipeline, Trace
@@ -73,7 +74,7 @@ class _Analysis:
         yield from self._held(plan, trace)
         for join in self._pipeline.joins:
             if join.queue == trace.queue and isinstance(plan, algebra.Join | algebra.Triples):
-                yield from self._orders(join.place, join.inputs)
+                yield from self._orders(join.offset, join.inputs)
                 yield from self._early(join)
 
     def _total(self, trace: Trace) -> int:
@@ -111,7 +112,7 @@ class _Analysis:
 
     def _early(self, join: JoinTrace) -> Iterator[tuple[str, str]]:
         """What conditions have discarded on the way through a join."""
-        counts = read_conditions(self._arena, int(self._arena.words[join.place + CONDITIONS]))
+        counts = read_conditions(self._arena, int(self._arena.words[join.offset + CONDITIONS]))
         for condition, (applied, discarded) in zip(join.conditions, counts, strict=True):
             yield "on the way", f"{self._show.expression(condition)} discards {discarded:,} of {applied:,}"
 
@@ -151,7 +152,7 @@ class _Analysis:
         queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
         queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
         shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
-        shared += [self._pipeline.place, *self._pipeline.programs, *self._arena.words[:SHARED].tolist()]
+        shared += [self._pipeline.offset, *self._pipeline.programs, *self._arena.words[:SHARED].tolist()]
         self._reach(np.array(list(dict.fromkeys(shared)), np.int64), reached)
         reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
         return reached

@@ -75,7 +75,7 @@ class Rest:
         if _FIRST in changes.column_names:
             solutions = changes[_FIRST].is_null().combine_chunks()
             changes, which = changes.filter(solutions), which[solutions.to_numpy(zero_copy_only=False)]
-        arena, place = self._core.state.arena, self._running.pipeline.place
+        arena, place = self._core.state.arena, self._running.pipeline.offset
         before = int(arena.words[place + scheduler.TICKS])
         rows = np.empty((changes.num_rows, int(arena.words[self._log + WIDTH])), np.int64)
         rows[:, WEIGHT] = _numbers(changes["weight"])

@@ -23,7 +23,7 @@ from cqels.lang.syntax import Range
 from cqels.model.dictionary import decode, encode
 from cqels.model.interrupts import exposed
 from cqels.model.terms import XSD_INTEGER, Term, Triple
-from cqels.physical.pipeline import Kept, Pipeline, Recomputed, put_row, tells_time
+from cqels.physical.pipeline import Kept, Pipeline, Recomputed, has_payload_time, put_row
 from cqels.plan import algebra
 from cqels.plan.algebra import Source
 from cqels.reference.algebra import Evaluator, World
@@ -48,10 +48,10 @@ class Recomputation:
 
     def serve(self, pipeline: Pipeline, part: Recomputed, seed: str) -> None:
         """Compute a part at the tick that its pipeline is in."""
-        now = int(self._arena.words[pipeline.place + scheduler.NOW])
+        now = int(self._arena.words[pipeline.offset + scheduler.NOW])
         contents = {source: self._content(pipeline, source, kept, now) for source, kept in part.windows.items()}
         self._notice(pipeline, part, contents)
-        self._arena.words[part.place + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
+        self._arena.words[part.offset + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
         bag = exposed(lambda: evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events))
         after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
@@ -66,7 +66,7 @@ class Recomputation:
     def changed(self, pipeline: Pipeline) -> None:
         """The dataset has changed: what reads it is computed anew at the next tick."""
         for part in pipeline.recomputed.values():
-            self._arena.words[part.place + scheduler.CHANGED] = 1
+            self._arena.words[part.offset + scheduler.CHANGED] = 1
 
     # ------------------------------------------------------------ rows
 
@@ -96,7 +96,7 @@ class Recomputation:
         return min((self._changes(pipeline, source, kept, now) for source, kept in part.timed), default=ALWAYS)
 
     def _changes(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> int:
-        """The first time at which a window over times that elements tell may be other than it is now."""
+        """The first time at which a window over payload times may be other than it is now."""
         assert isinstance(source.window, Range)
         arrivals = self._arrivals(kept)
         if source.window.slide is not None:
@@ -115,14 +115,14 @@ class Recomputation:
         ]
 
     def _content(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> Content:
-        if not tells_time(source):
+        if not has_payload_time(source):
             return list(self._entries(kept))
         arrivals = self._arrivals(kept)
         return content(source.window, arrivals, Moment(now, self._closed(pipeline, source, kept, arrivals)))
 
     def _entries(self, kept: Kept) -> Content:
         """The triples that a window has let in, in the order in which they came."""
-        words, place = self._arena.words, kept.place
+        words, place = self._arena.words, kept.offset
         room, width = int(words[place + window.ROOM]), window.ENTRY_WORDS
         ring = self._arena.array(int(words[place + window.RING]), room * width).reshape(room, width)
         numbers = np.arange(words[place + window.LEFT], words[place + window.ENTERED]) & (room - 1)
@@ -141,23 +141,23 @@ class Recomputation:
         if source.window.slide is None:
             return {}
         words = self._arena.words
-        closed = int(words[int(words[pipeline.place + scheduler.SLIDES_AT]) + 2 * kept.slide + 1])
+        closed = int(words[int(words[pipeline.offset + scheduler.SLIDES_AT]) + 2 * kept.slide + 1])
         if closed == NEVER:
             return {source.window.slide: None}
         after = (each.number for each in arrivals if each.time > closed)
         return {source.window.slide: Boundary(closed, next(after, ALWAYS))}
 
     def _notice(self, pipeline: Pipeline, part: Recomputed, contents: Mapping[Source, Content]) -> None:
-        """Tell the machine what it cannot see of the windows over times that elements tell."""
+        """Tell the scheduler what it cannot see of the windows over payload times."""
         words = self._arena.words
         for source, kept in part.timed:
             stamps = [stamp for _, stamp in contents[source]]
             told = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
-            if told != int(words[kept.told]):
-                words[kept.told] = told
-                words[pipeline.place + scheduler.PENDING] = 1
+            if told != int(words[kept.seen_at]):
+                words[kept.seen_at] = told
+                words[pipeline.offset + scheduler.PENDING] = 1
             if stamps:
-                words[pipeline.place + scheduler.FILLED] = 1
+                words[pipeline.offset + scheduler.FILLED] = 1
 
     # ------------------------------------------------------------ the world
 

@@ -211,7 +211,7 @@ class Registry:
     def begin(self, running: Running) -> None:
         """Let a new pipeline know what time it is, and what the dataset says."""
         if self.state.last is not None:
-            self.state.arena.words[running.pipeline.place + scheduler.LAST] = self.state.last
+            self.state.arena.words[running.pipeline.offset + scheduler.LAST] = self.state.last
         self.refresh_tables(running)
 
     # ------------------------------------------------------------ queries that share a pipeline
@@ -311,7 +311,7 @@ class Registry:
         """Let a query have a tick at its next event."""
         if running.pipeline.recomputed:
             self.state.recomputation.changed(running.pipeline)
-        self.state.arena.words[running.pipeline.place + scheduler.PENDING] = 1
+        self.state.arena.words[running.pipeline.offset + scheduler.PENDING] = 1
 
 
 def _flags(query: Query) -> int:

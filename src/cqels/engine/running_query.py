@@ -21,7 +21,7 @@ from cqels.model.gc_pause import without_collection
 from cqels.physical.incremental_support import computed_anew
 from cqels.physical.pipeline import Pipeline
 from cqels.physical.python_functions import Function
-from cqels.physical.relocation import names_of, places_of, shape_of
+from cqels.physical.relocation import names_of, offsets_of, shape_of
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.plan_json import fingerprint
 from cqels.plan.sharing.common_joins import Occurrence
@@ -103,7 +103,7 @@ class Running:
     @property
     def places(self) -> dict[str, int]:
         """All numbers that Python knows of its pipeline, by their names."""
-        return dict(zip(self._named()[1], places_of(self.pipeline), strict=True))
+        return dict(zip(self._named()[1], offsets_of(self.pipeline), strict=True))
 
     @property
     def shape(self) -> str:
@@ -124,7 +124,7 @@ class Running:
     def gather(self, arena: Arena, most: int | None = None) -> None:
         """Take what its pipeline has sent, at its first `most` ticks or at all; a log is for other pipelines."""
         words = arena.words
-        queue = int(words[self.pipeline.place + scheduler.RESULTS])
+        queue = int(words[self.pipeline.offset + scheduler.RESULTS])
         if (count := int(words[queue + COUNT])) and self.pipeline.sends:
             width, data = int(words[queue + WIDTH]), int(words[queue + DATA])
             rows = words[data : data + count * width].reshape(count, width).copy()

@@ -43,7 +43,7 @@ class Tables:
         encode = self._terms.encode
         found = [encode(term) for row in self._rows(running, table, context) for term in (row or (None,))]
         new = np.array(found, np.int64).reshape(-1, max(width, 1))
-        old = self._arena.array(table.place, table.count * max(width, 1)).reshape(-1, max(width, 1))
+        old = self._arena.array(table.offset, table.count * max(width, 1)).reshape(-1, max(width, 1))
         rows, weights = _difference(old, new)
         put_rows(self._arena, table.stage.queue, rows[:, :width], weights)
         if len(rows):
@@ -51,11 +51,11 @@ class Tables:
         return bool(len(rows))
 
     def _keep(self, table: Table, rows: Words) -> None:
-        if table.place:
-            give(self._arena.base, table.place, table.room)
+        if table.offset:
+            give(self._arena.base, table.offset, table.room)
         table.room, table.count = max(rows.size, 2), len(rows)
-        table.place = self._arena.take(table.room)
-        self._arena.array(table.place, rows.size)[:] = rows.reshape(-1)
+        table.offset = self._arena.take(table.room)
+        self._arena.array(table.offset, rows.size)[:] = rows.reshape(-1)
 
     def _rows(self, running: Running, table: Table, context: Context) -> Iterator[tuple[Term | None, ...]]:
         match table.plan:

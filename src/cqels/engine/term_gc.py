@@ -44,10 +44,10 @@ class TermCollector:
         stays is bounded by the size of the arena.
         """
         state = self._state
-        base, dictionary = state.arena.base, state.dictionary.place
+        base, dictionary = state.arena.base, state.dictionary.offset
         state.calls.forget()
         state.terms.forget()
-        self._forget_lore(pipelines)
+        self._trim_sort_key_caches(pipelines)
         if not term_table.clear_marks(base, dictionary):
             raise ArenaFull
         self._mark_arena(block)
@@ -57,18 +57,18 @@ class TermCollector:
         self._due_at = max(2 * len(state.dictionary), _FEWEST_TERMS)
         return gone
 
-    def _forget_lore(self, pipelines: Iterable[Running]) -> None:
+    def _trim_sort_key_caches(self, pipelines: Iterable[Running]) -> None:
         """Empty what operators that order know of terms."""
         for running in pipelines:
             if running.pipeline.terms:
-                from cqels.kernels.terms.sort_keys import forget_lore
+                from cqels.kernels.terms.sort_keys import trim_sort_key_cache
 
                 with within(self._state, running):
-                    forget_lore(self._state.arena.base, running.pipeline.terms)
+                    trim_sort_key_cache(self._state.arena.base, running.pipeline.terms)
 
     def _mark_arena(self, block: tuple[int, int]) -> None:
         """Mark what the arena refers to, the dictionary's own tables left out."""
-        arena, dictionary = self._state.arena, self._state.dictionary.place
+        arena, dictionary = self._state.arena, self._state.dictionary.offset
         words = arena.words
         left_out = [
             (int(words[dictionary + offset]), int(words[dictionary + size]) * scale)
@@ -86,7 +86,7 @@ class TermCollector:
 
     def _mark_outside(self) -> None:
         """Mark what elements that wait refer to, and results that nobody has taken."""
-        base, dictionary = self._state.arena.base, self._state.dictionary.place
+        base, dictionary = self._state.arena.base, self._state.dictionary.offset
         waiting = (words for held in self.holders for words in held())
         for outside in (*waiting, *(rows for running in self._state.running for rows in running.raw)):
             flat = np.ascontiguousarray(outside, np.int64).reshape(-1)

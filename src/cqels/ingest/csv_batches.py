@@ -242,7 +242,7 @@ class _Lifting:
             told = _NOTHING
             state, text.position, lines, more, found = read_records(
                 dictionary.arena.base,
-                dictionary.place,
+                dictionary.offset,
                 text.address,
                 text.position,
                 text.end,

@@ -15,8 +15,8 @@ from cqels.ingest.parse_errors import UNREADABLE, parsed, triple_of
 from cqels.ingest.rdf_objects import triples_of
 from cqels.ingest.term_codec import Terms
 from cqels.ingest.timed_lines import parse_timed_line
+from cqels.kernels.readers.line_blocks import Block, tokenize
 from cqels.kernels.readers.line_tokenizer import EMPTY, TIMED, TRIPLE
-from cqels.kernels.terms.arena_dictionary import Block, tokenize
 from cqels.model.errors import CqelsError, DataError
 from cqels.model.terms import Triple
 from cqels.model.time import parse_time, unit_nanoseconds

@@ -19,8 +19,8 @@ from cqels.ingest.element_grouping import GENERATED_AT_TIME
 from cqels.ingest.encode import Intake
 from cqels.ingest.input_files import numbered_lines
 from cqels.ingest.timed_lines import LineKind, blank_scope, read_texts
+from cqels.kernels.readers.line_blocks import Block, tokenize
 from cqels.kernels.readers.line_tokenizer import EMPTY, QUAD, TIMED
-from cqels.kernels.terms.arena_dictionary import Block, tokenize
 from cqels.model.time import unit_nanoseconds
 
 LONGEST = 1 << 24

@@ -13,7 +13,7 @@ from pyoxigraph import Literal
 from cqels.ingest.element_batch import Words
 from cqels.ingest.rdf_objects import TERMS, not_taken
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.column_text import NUMBER_BYTES, number_words, place_texts
+from cqels.kernels.terms.column_text import NUMBER_BYTES, locate_texts, number_words
 from cqels.model.dictionary import decode, encode, term_of
 from cqels.model.ids import CODE_INTEGER, TYPE_MASK, VALUE_BITS, inline_literal
 from cqels.model.terms import XSD_INTEGER, Term
@@ -104,7 +104,7 @@ class Terms:
         dictionary, count = self.dictionary, len(words)
         places, numbers = np.empty((count, 2), np.int64), np.empty(count * NUMBER_BYTES, np.uint8)
         given = (words.ctypes.data, count, numbers.ctypes.data, places.ctypes.data)
-        place_texts(dictionary.arena.base, dictionary.place, *given)
+        locate_texts(dictionary.arena.base, dictionary.offset, *given)
         asked = np.flatnonzero(places[:, 1] < 0)
         if not len(asked):
             return Texts(places, (numbers,))

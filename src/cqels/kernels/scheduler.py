@@ -1,15 +1,15 @@
-"""The machine: runs the program of a query for one tick after the other, over a block of elements at a time.
+"""The scheduler: runs the program of a query for one tick after the other, over a block of elements at a time.
 
 A query is a *pipeline*: windows that elements arrive at, operators in an order in which each comes after those it
 reads from, and what becomes of the result.  One call of `run` works off many elements; it comes back early only where
-an operator needs an answer from Python, and goes on at the same place.
+an operator needs an answer from Python, and goes on at the same point.
 
     word   of a pipeline
-    0      operators, 1 place of triples (kind, place, of a MATCH how many operators from it on have nothing to do while
-           the queue that it reads is empty)
-    2      windows, 3 place of triples (stream, window, number of its slide or -1)
-    4      slides, 5 place of pairs (slide, last boundary closed)
-    6      queues, 7 place of them: emptied after each tick
+    0      operators, 1 offset of triples (kind, offset, of a MATCH how many operators from it on have nothing to do
+           while the queue that it reads is empty)
+    2      windows, 3 offset of triples (stream, window, number of its slide or -1)
+    4      slides, 5 offset of pairs (slide, last boundary closed)
+    6      queues, 7 offset of them: emptied after each tick
     8      queue of the solutions' changes
     9      queue of the results: weight, the tick's time and number, 1 if due to expiry, columns
     10     how results are made: CHANGES of each tick, WHOLE, all solutions in order (ordered_result.py), or
@@ -18,7 +18,7 @@ an operator needs an answer from Python, and goes on at the same place.
     12     ticks so far
     13     operator to go on with, -1 between ticks
     14     flags: CLOSING, evaluated only when a window closes; ALWAYS_SENT, the whole is sent when a window changed;
-           EXPIRY_APART, what expiry changes is told from what an arrival does: first all that is due leaves, then the
+           EXPIRY_APART, what expiry changes is apart from what an arrival does: first all that is due leaves, then the
            element comes, in one tick; a heartbeat only lets things leave; EVERY_ELEMENT, each element is a tick, for
            windows of other pipelines read it
     15     table to add the changes of one tick up in
@@ -29,16 +29,16 @@ an operator needs an answer from Python, and goes on at the same place.
     20     the last boundary that was closed since then, or NEVER
     21     some window holds something
     22     phase of the tick, with EXPIRY_APART: ALL (not in two), LEAVING before an element comes, COMING, BEATING
-    23     place of the hints for each window (window_prefetch.py), 0 for none
-    24     the operator that tells all its rows again for one that orders (topk.py), a join or a group, or 0
+    23     offset of the hints for each window (window_prefetch.py), 0 for none
+    24     the operator that sends all its rows again for one that orders (topk.py), a join or a group, or 0
     25     outlook (join_prefetch.py), or 0 as long as all windows are near
-    26     periods by which boundaries are counted (gap_skipping.py), 0 if they are not; 27 their place
+    26     periods by which boundaries are counted (gap_skipping.py), 0 if they are not; 27 their offset
 
     word   of a block of elements
     0      elements
-    1      place of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset, -3 where
+    1      offset of the elements: time, number, stream (-1 for a heartbeat, -2 for a change of the dataset, -3 where
            only boundaries before that time close), first triple, triples
-    2      place of the triples
+    2      offset of the triples
     3      start of the boundaries
 
     word   of a part that Python computes anew (RECOMPUTE)
@@ -46,7 +46,7 @@ an operator needs an answer from Python, and goes on at the same place.
     1      1 if it depends on the tick's time
     2      1 if the dataset has changed
     3      the time from which on it may be other than it is, though nothing comes
-    4      windows it reads; 5 … for each its place, and how many entries had left and entered it
+    4      windows it reads; 5 … for each its offset, and how many entries had left and entered it
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ from cqels.kernels.operators.gap_skipping import (
     passed_between,
     window_due,
 )
-from cqels.kernels.operators.payload_time_window import advance_told, arrive_told, tell
-from cqels.kernels.operators.per_query_expiry import narrow_due
+from cqels.kernels.operators.join_prefetch import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
+from cqels.kernels.operators.payload_time_window import advance_payload, arrive_payload, find_times
+from cqels.kernels.operators.per_query_expiry import expiry_due
 from cqels.kernels.operators.shared_input import log_rows, next_logged
 from cqels.kernels.operators.star_window import advance_star, arrive_star, passed
 from cqels.kernels.operators.topk import has_slice
 from cqels.kernels.operators.window import ENTERED, LEFT, OWN_TIME, STAR, TOLD, advance, arrive
 from cqels.kernels.operators.window import FLAGS as WINDOW_FLAGS
 from cqels.kernels.operators.window import KIND as WINDOW_KIND
-from cqels.kernels.prefetch.join_prefetch import KEYS_AHEAD, OUTLOOK_WORDS, ROWS_AHEAD, bring, go_on
-from cqels.kernels.prefetch.window_prefetch import KEYS, ROWS, expect_leaving, expect_triple, is_far
+from cqels.kernels.operators.window_prefetch import KEYS, ROWS, expect_leaving, expect_triple, is_far
 
 MATCH, JOIN, NEGATION, DISTINCT, UNION, SELECT, GROUP, RECOMPUTE, CLOSURE, ORDERED = range(10)
 NARROW, THRESHOLDS, FEED, LISTING, TELL_JOINED, TELL_GROUPS = range(10, 16)
@@ -132,14 +132,14 @@ _STEPS = {
     RECOMPUTE: "scheduler.recompute_step",
     CLOSURE: "operators.transitive_closure.closure_step",
     ORDERED: "operators.topk.ordered_step",
-    NARROW: "operators.per_query_expiry.narrow_step",
+    NARROW: "operators.per_query_expiry.expiry_step",
     THRESHOLDS: "operators.threshold_router.thresholds_step",
-    FEED: "operators.shared_input.feed_step",
-    LISTING: "operators.ordered_result.send_listing",
-    TELL_JOINED: "operators.join.tell_joined",
-    TELL_GROUPS: "operators.aggregate.tell_groups",
+    FEED: "operators.shared_input.shared_input_step",
+    LISTING: "ordered_result.send_listing",
+    TELL_JOINED: "operators.join.resend_joined",
+    TELL_GROUPS: "operators.aggregate.resend_groups",
 }
-"""The kernels that take a step of an operator: functions of the base, its place and the tick's time.
+"""The kernels that take a step of an operator: functions of the base, its offset and the tick's time.
 
 LISTING is not an operator but the sending of a whole result: of the base, the pipeline, and whether something changed.
 TELL_JOINED and TELL_GROUPS are steps of a JOIN and a GROUP in which they send all their rows.
@@ -235,8 +235,8 @@ def _work_off(base, pipeline, block, steps, most):
             bring(base, load(base, pipeline + OUTLOOK))
         if stream >= 0:
             read = load(base, pipeline + FLAGS) & EVERY_ELEMENT != 0
-            for place in range(load(base, pipeline + WINDOWS)):
-                window = load(base, pipeline + WINDOWS_AT) + 3 * place
+            for index in range(load(base, pipeline + WINDOWS)):
+                window = load(base, pipeline + WINDOWS_AT) + 3 * index
                 if load(base, window) == stream:
                     read = True
                     triples = load(base, element + 4)
@@ -266,9 +266,9 @@ def _work_off(base, pipeline, block, steps, most):
 def _look_ahead(base, pipeline, block, number):
     """When a group of elements begins, have brought near what coming ones will touch, and what leaves meanwhile."""
     far = False
-    for place in range(load(base, pipeline + WINDOWS)):
-        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
-        far = far or is_far(base, window, load(base, load(base, pipeline + HINTS_AT) + place))
+    for index in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * index + 1)
+        far = far or is_far(base, window, load(base, load(base, pipeline + HINTS_AT) + index))
     if not far:
         return
     if load(base, pipeline + OUTLOOK) == 0:
@@ -279,9 +279,9 @@ def _look_ahead(base, pipeline, block, number):
     go_on(base, outlook)
     _expect_elements(base, pipeline, block, number + ROWS_AHEAD * TOGETHER, ROWS)
     _expect_elements(base, pipeline, block, number + KEYS_AHEAD * TOGETHER, KEYS)
-    for place in range(load(base, pipeline + WINDOWS)):
-        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
-        hints = load(base, load(base, pipeline + HINTS_AT) + place)
+    for index in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * index + 1)
+        hints = load(base, load(base, pipeline + HINTS_AT) + index)
         if is_far(base, window, hints):
             expect_leaving(base, outlook, window, hints)
 
@@ -292,9 +292,9 @@ def _expect_elements(base, pipeline, block, first, step):
     for number in range(first, min(first + TOGETHER, load(base, block + ELEMENTS))):
         element = load(base, block + ELEMENTS_AT) + number * ELEMENT_WORDS
         time, own, stream = load(base, element), load(base, element + 1), load(base, element + 2)
-        for place in range(load(base, pipeline + WINDOWS)):
-            window = load(base, pipeline + WINDOWS_AT) + 3 * place
-            hints = load(base, load(base, pipeline + HINTS_AT) + place)
+        for index in range(load(base, pipeline + WINDOWS)):
+            window = load(base, pipeline + WINDOWS_AT) + 3 * index
+            hints = load(base, load(base, pipeline + HINTS_AT) + index)
             if load(base, window) == stream and is_far(base, load(base, window + 1), hints):
                 first_triple = load(base, block + TRIPLES_AT) + 3 * load(base, element + 3)
                 for triple in range(load(base, element + 4)):
@@ -306,8 +306,8 @@ def _expect_elements(base, pipeline, block, first, step):
 
 @kernel
 def _reads(base, pipeline, stream):
-    for place in range(load(base, pipeline + WINDOWS)):
-        if load(base, load(base, pipeline + WINDOWS_AT) + 3 * place) == stream:
+    for index in range(load(base, pipeline + WINDOWS)):
+        if load(base, load(base, pipeline + WINDOWS_AT) + 3 * index) == stream:
             return True
     return False
 
@@ -315,7 +315,7 @@ def _reads(base, pipeline, stream):
 @kernel
 def _arrive(base, window, triple, time, number, last):
     if load(base, window + WINDOW_KIND) >= TOLD:
-        return arrive_told(base, window, triple, number, last)
+        return arrive_payload(base, window, triple, number, last)
     return arrive(base, window, triple, time, number, last)
 
 
@@ -346,8 +346,8 @@ def _close_boundary(base, pipeline, start, before):
         store(base, pipeline + BOUNDARY, NEVER)
         return False
     store(base, pipeline + BOUNDARY, first)
-    for place in range(load(base, pipeline + SLIDES)):
-        at = load(base, pipeline + SLIDES_AT) + 2 * place
+    for index in range(load(base, pipeline + SLIDES)):
+        at = load(base, pipeline + SLIDES_AT) + 2 * index
         if first % load(base, at) == start % load(base, at):
             store(base, at + 1, first)
     _begin(base, pipeline, first)
@@ -360,8 +360,8 @@ def _next_boundary(base, pipeline, start, before):
     done = load(base, pipeline + BOUNDARY)
     least = load(base, pipeline + LAST) if done == NEVER else done + 1
     first, following = before, before
-    for place in range(load(base, pipeline + SLIDES)):
-        slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * place)
+    for index in range(load(base, pipeline + SLIDES)):
+        slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * index)
         boundary = boundary_from(start, slide, least)
         first = min(first, boundary)
         if boundary <= ALWAYS - slide:
@@ -391,8 +391,8 @@ def _due(base, pipeline, start, first, before):
         if load(base, load(base, load(base, pipeline + QUEUES_AT) + number) + COUNT) != 0:
             return first
     due, time = before, ALWAYS
-    for place in range(load(base, pipeline + WINDOWS)):
-        entry = load(base, pipeline + WINDOWS_AT) + 3 * place
+    for index in range(load(base, pipeline + WINDOWS)):
+        entry = load(base, pipeline + WINDOWS_AT) + 3 * index
         changes, slide = window_due(base, load(base, entry + 1), first), load(base, entry + 2)
         if slide < 0:
             time = min(time, changes)
@@ -400,19 +400,19 @@ def _due(base, pipeline, start, first, before):
             due = min(due, boundary_from(start, load(base, load(base, pipeline + SLIDES_AT) + 2 * slide), changes))
     for number in range(load(base, pipeline + OPERATORS)):
         operator = load(base, pipeline + OPERATORS_AT) + OPERATOR_WORDS * number
-        kind, place = load(base, operator), load(base, operator + 1)
+        kind, offset = load(base, operator), load(base, operator + 1)
         if kind == RECOMPUTE:
-            time = min(time, first if load(base, place + CHANGED) != 0 else load(base, place + UNTIL))
+            time = min(time, first if load(base, offset + CHANGED) != 0 else load(base, offset + UNTIL))
         elif kind == NARROW:
-            time = min(time, narrow_due(base, place))
+            time = min(time, expiry_due(base, offset))
         elif kind == FEED:
-            logged, at = next_logged(base, place), load(base, pipeline + PERIODS_AT)
+            logged, at = next_logged(base, offset), load(base, pipeline + PERIODS_AT)
             if logged != ALWAYS:
                 ticks = logged - load(base, pipeline + TICKS)
                 due = boundary_number(base, at, periods, start, first, due, ticks)
     if time < due:
-        for place in range(load(base, pipeline + SLIDES)):
-            slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * place)
+        for index in range(load(base, pipeline + SLIDES)):
+            slide = load(base, load(base, pipeline + SLIDES_AT) + 2 * index)
             due = min(due, boundary_from(start, slide, max(time, first)))
     return due
 
@@ -424,14 +424,14 @@ def _pass_boundaries(base, pipeline, start, first, end):
     ticks = passed_between(base, periods, count, start, first, end)
     store(base, pipeline + TICKS, load(base, pipeline + TICKS) + ticks)
     store(base, pipeline + BOUNDARY, end - 1)
-    for place in range(load(base, pipeline + SLIDES)):
-        at = load(base, pipeline + SLIDES_AT) + 2 * place
+    for index in range(load(base, pipeline + SLIDES)):
+        at = load(base, pipeline + SLIDES_AT) + 2 * index
         slide = load(base, at)
         behind = ((end - 1) % slide - start % slide) % slide
         if end - 1 - behind >= first:
             store(base, at + 1, end - 1 - behind)
-    for place in range(load(base, pipeline + WINDOWS)):
-        entry = load(base, pipeline + WINDOWS_AT) + 3 * place
+    for index in range(load(base, pipeline + WINDOWS)):
+        entry = load(base, pipeline + WINDOWS_AT) + 3 * index
         if load(base, entry + 2) >= 0:
             closed = load(base, load(base, pipeline + SLIDES_AT) + 2 * load(base, entry + 2) + 1)
             pass_boundary(base, load(base, entry + 1), closed)
@@ -449,11 +449,11 @@ def _tick(base, pipeline, steps):
     operators = load(base, pipeline + OPERATORS)
     while at <= operators:
         operator = load(base, pipeline + OPERATORS_AT) + OPERATOR_WORDS * (at - 1)
-        kind, place = load(base, operator), load(base, operator + 1)
-        if kind == MATCH and load(base, load(base, place) + COUNT) == 0:
+        kind, offset = load(base, operator), load(base, operator + 1)
+        if kind == MATCH and load(base, load(base, offset) + COUNT) == 0:
             at += load(base, operator + 2)
             continue
-        status = call(load(steps, kind), base, place, now)
+        status = call(load(steps, kind), base, offset, now)
         if status == AGAIN:  # the operators from the source on run once more, over all rows
             at = load(base, pipeline + SOURCE)
             operator = load(base, pipeline + OPERATORS_AT) + OPERATOR_WORDS * (at - 1)
@@ -480,19 +480,19 @@ def _tick(base, pipeline, steps):
 def _advance_all(base, pipeline, now):
     changed = False
     filled = False
-    for place in range(load(base, pipeline + WINDOWS)):
-        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * place + 1)
+    for index in range(load(base, pipeline + WINDOWS)):
+        window = load(base, load(base, pipeline + WINDOWS_AT) + 3 * index + 1)
         if load(base, window + WINDOW_KIND) >= TOLD:
-            status = tell(base, window)
+            status = find_times(base, window)
             if status != DONE:
                 return status
-    for place in range(load(base, pipeline + WINDOWS)):
-        entry = load(base, pipeline + WINDOWS_AT) + 3 * place
+    for index in range(load(base, pipeline + WINDOWS)):
+        entry = load(base, pipeline + WINDOWS_AT) + 3 * index
         window, slide = load(base, entry + 1), load(base, entry + 2)
         closed = NEVER if slide < 0 else load(base, load(base, pipeline + SLIDES_AT) + 2 * slide + 1)
         left, entered = passed(base, window)
         if load(base, window + WINDOW_KIND) >= TOLD:
-            if not advance_told(base, window, now, closed):
+            if not advance_payload(base, window, now, closed):
                 return FULL
         elif load(base, window + STAR) != 0:
             if not advance_star(base, window, now, closed):
@@ -574,15 +574,15 @@ def _send_few(base, pipeline):
         row = row_at(base, solutions, number)
         weight = load(base, row + WEIGHT)
         for other in range(number + 1, count):
-            place = row_at(base, solutions, other)
+            offset = row_at(base, solutions, other)
             same = True
             for word in range(COLUMNS, width):
-                if load(base, row + word) != load(base, place + word):
+                if load(base, row + word) != load(base, offset + word):
                     same = False
                     break
             if same:
-                weight += load(base, place + WEIGHT)
-                store(base, place + WEIGHT, 0)  # the queue is emptied next
+                weight += load(base, offset + WEIGHT)
+                store(base, offset + WEIGHT, 0)  # the queue is emptied next
         if weight != 0 and not write_result(base, pipeline, weight, row + COLUMNS):
             return False
     return True
@@ -604,7 +604,7 @@ def _send_changes(base, pipeline):
 
 @kernel
 def write_result(base, pipeline, weight, columns):
-    """One result, of the columns at a place (0: none is bound); False if the arena is full."""
+    """One result, of the columns at an offset (0: none is bound); False if the arena is full."""
     results = load(base, pipeline + RESULTS)
     row = add_row(base, results)
     if row == 0:

@@ -112,7 +112,7 @@ def work_here() -> Watched | None:
 
 
 def check() -> None:
-    """A place in what may take long: raise the exception if it does."""
+    """A point in what may take long: raise the exception if it does."""
     work = work_here()
     if work is not None and work.is_late(None):
         raise work.error

@@ -43,7 +43,7 @@ class Source:
 
 
 class CqelsError(Exception):
-    """A user's error: one lowercase sentence, and where it can be told, a place and a hint; no passwords in either."""
+    """A user's error: one lowercase sentence, where known a location, and a hint; no passwords in either."""
 
     def __init__(
         self,
@@ -66,27 +66,27 @@ class CqelsError(Exception):
             self.source = source
 
     def __str__(self) -> str:
-        """The error as it is shown: message, place with the line and a marker below it, hint."""
+        """The error as it is shown: message, location with the line and a marker below it, hint."""
         lines = [self.message]
         if self.source is not None:
-            lines += self._place(self.source)
+            lines += self._location(self.source)
         if self.hint:
             lines.append(f"   = hint: {self.hint}")
         return "\n".join(lines)
 
-    def _place(self, source: Source) -> list[str]:
+    def _location(self, source: Source) -> list[str]:
         if self.span is None:
             return [f"  --> {source.name}"]
         row, column = source.position(self.span.start)
         text = _UNWRITABLE.sub(_aligned, redacted(source.line(row), aligned=True))
         width = max(1, min(self.span.end - self.span.start, len(text) - column + 1))
-        if len(text) > 200:  # a very long line: show the part around the place
+        if len(text) > 200:  # a very long line: show the part around the location
             cut = max(0, column - 60)
             text, column = text[cut : cut + 120], column - cut
             width = min(width, max(1, len(text) - column + 1))
         marker = "".join("\t" if c == "\t" else " " for c in text[: column - 1]) + "^" * width
-        place = source.position(self.span.start)
-        return [f"  --> {source.name}:{place[0]}:{place[1]}", f"   | {text}", f"   | {marker}"]
+        location = source.position(self.span.start)
+        return [f"  --> {source.name}:{location[0]}:{location[1]}", f"   | {text}", f"   | {marker}"]
 
 
 def _sentence(text: str) -> str:

@@ -18,7 +18,7 @@ _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(path: str | os.PathLike[str], *, below: str | os.PathLike[str] | None = None) -> Path:
-    """A folder of this user's own, made with mode 0700 if it is not there; its place without links.
+    """A folder of this user's own, made with mode 0700 if it is not there; its path without links.
 
     One that is a link, belongs to another user or can be written by others is refused, and so is one that others could
     exchange: because a folder above it is theirs, or is writable for all without the sticky bit.  The folders above

@@ -18,7 +18,7 @@ from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN, LEFT_JOIN, M
 from cqels.kernels.operators.shared_input import COUNTED_AT
 from cqels.kernels.operators.window import CLOCK
 from cqels.kernels.operators.window import QUEUE as WINDOW_QUEUE
-from cqels.kernels.prefetch.window_prefetch import make_hints
+from cqels.kernels.operators.window_prefetch import make_hints
 from cqels.lang.expressions import Call, Exists, Expression, Var, junction
 from cqels.model.limits import MOST_JOIN_COLUMNS
 from cqels.model.terms import FALSE, TRUE
@@ -33,7 +33,7 @@ from cqels.physical.incremental_support import (
     spans_matter,
     timely,
 )
-from cqels.physical.order_by import latest, listing, slice_stage, told_again
+from cqels.physical.order_by import latest, listing, resending_operator, slice_stage
 from cqels.physical.path_closure import path_stage
 from cqels.physical.pipeline import RANK, Pipeline, Recomputed, Stage, Table, Trace
 from cqels.physical.window_builder import Windows
@@ -53,7 +53,7 @@ class Compiler(Windows):
     logs: Mapping[int, int] = field(default_factory=dict)
     """The parts that other pipelines compute, by their numbers, and the queues of their logs."""
     steps: set[int] = field(default_factory=set)
-    """The kinds of steps that the machine takes for the pipeline, once it is made."""
+    """The kinds of steps that the scheduler takes for the pipeline, once it is made."""
     _idle: dict[int, int] = field(default_factory=dict)
     """Number of an operator, counted from 0, to how many from it on have nothing to do while it has nothing to read."""
     _hidden: int = 0
@@ -74,8 +74,8 @@ class Compiler(Windows):
 
     def trace(self, plan: Plan, queue: int, first: int, opened: int) -> None:
         """Note what was made for a part: its queue, and the operators and windows but those that were there before."""
-        operators = tuple(place for _, place in self.operators[first:])
-        windows = tuple(dict.fromkeys(place for _, place, _ in self.windows[opened:]))
+        operators = tuple(offset for _, offset in self.operators[first:])
+        windows = tuple(dict.fromkeys(offset for _, offset, _ in self.windows[opened:]))
         select = self.selects.get(len(self.operators))
         counted = select.passed[-1] if select is not None and select.queue == queue else 0
         self.traces.append(Trace(plan, queue, counted, operators, windows))
@@ -114,7 +114,7 @@ class Compiler(Windows):
             case algebra.Thresholds(input=inner, comparisons=comparisons, group=group, columns=columns):
                 return self.compared(self.stage(inner, active), comparisons, group, columns)
             case algebra.Reused(part=part, columns=names):
-                return self.fed(self.logs[part], names, frozenset(names) - certain(plan))
+                return self.shared_input(self.logs[part], names, frozenset(names) - certain(plan))
             case algebra.Slice():
                 return slice_stage(self, plan, active)
             case algebra.Union(inputs=inputs):
@@ -145,7 +145,7 @@ class Compiler(Windows):
     def recompute(self, plan: Plan, reason: str, *, ranked: bool = False) -> Stage:
         """A part that Python computes: its windows are kept whole, and an operator asks for it.
 
-        `ranked` adds a column with the place of each solution in the order of the part.
+        `ranked` adds a column with the rank of each solution in the order of the part.
         """
         windows = {}
         for node in algebra.walk_plan(plan):
@@ -159,13 +159,13 @@ class Compiler(Windows):
             names = (*names, RANK)
         stage = Stage(self.queue(len(names)), names, nullable)
         of_time = timely(plan)
-        moves = of_time or any(kept.told for kept in windows.values())
-        reads = [word for kept in windows.values() for word in (kept.place, 0, 0)]
-        place = self.words([0, int(moves), 1, NEVER if moves else ALWAYS, len(windows), *reads])
-        self.add(scheduler.RECOMPUTE, place)
+        moves = of_time or any(kept.seen_at for kept in windows.values())
+        reads = [word for kept in windows.values() for word in (kept.offset, 0, 0)]
+        offset = self.words([0, int(moves), 1, NEVER if moves else ALWAYS, len(windows), *reads])
+        self.add(scheduler.RECOMPUTE, offset)
         before = self.taken(make_queue(self.arena.base, len(names)))
         self.recomputed[len(self.operators)] = Recomputed(
-            plan, reason, place, stage, before, windows, ranked, self.events, of_time, needs_windows(plan)
+            plan, reason, offset, stage, before, windows, ranked, self.events, of_time, needs_windows(plan)
         )
         return stage
 
@@ -209,10 +209,10 @@ class Compiler(Windows):
 
     def _narrow(self, plan: algebra.Narrow, active: int | None) -> Stage:
         """Below it the times of elements matter, whether they do above or not."""
-        outside, self.fresh, self.places = self.fresh, True, plan.counted
+        outside, self.fresh, self.by_position = self.fresh, True, plan.counted
         opened = len(self.windows)
         stage = self.stage(plan.input, active)
-        self.fresh, self.places = outside, False
+        self.fresh, self.by_position = outside, False
         clock = self.windows[opened][1] + CLOCK if plan.counted else 0
         return self.narrowed(stage, plan.width, clock)
 
@@ -257,11 +257,11 @@ class Compiler(Windows):
         left = self.stage(plan.left, active)
         if plan.condition is None and not is_looked_up(plan.right, left.columns, wholly=False):
             return self.negation(LEFT_JOIN, left, self.stage(plan.right, active))
-        told_apart, identity = self._told_apart(left)
-        pairs = self._paired(told_apart, plan.right, active, _plain(plan.condition))
+        identified, identity = self._with_identity(left)
+        pairs = self._paired(identified, plan.right, active, _plain(plan.condition))
         if plan.condition is not None:
             pairs = self._where(pairs, plan.condition, active)
-        alone = self.negation(ANTI_JOIN, told_apart, self.projected(pairs, identity), exact=True)
+        alone = self.negation(ANTI_JOIN, identified, self.projected(pairs, identity), exact=True)
         names = tuple(dict.fromkeys((*left.columns, *variables(plan.right))))
         return self.united([self.projected(pairs, names), self.projected(alone, left.columns)])
 
@@ -270,9 +270,9 @@ class Compiler(Windows):
         bound = frozenset(left.columns) - left.nullable
         if not bound & certain(plan.right) or not self._looked_up(left, plan.right):
             return self.negation(MINUS, left, self.stage(plan.right, active))
-        told_apart, identity = self._told_apart(left)
-        pairs = self._paired(told_apart, plan.right, active)
-        alone = self.negation(ANTI_JOIN, told_apart, self.projected(pairs, identity), exact=True)
+        identified, identity = self._with_identity(left)
+        pairs = self._paired(identified, plan.right, active)
+        alone = self.negation(ANTI_JOIN, identified, self.projected(pairs, identity), exact=True)
         return self.projected(alone, left.columns)
 
     def _looked_up(self, left: Stage, right: Plan) -> bool:
@@ -285,7 +285,7 @@ class Compiler(Windows):
         parts = list(self._leaves(right, active)) if apart else [self.stage(right, active)]
         return self.joined([left, *parts], conditions=conditions)
 
-    def _told_apart(self, stage: Stage) -> tuple[Stage, list[str]]:
+    def _with_identity(self, stage: Stage) -> tuple[Stage, list[str]]:
         """The rows with copies of the columns that may be unbound, and the columns that together tell rows apart.
 
         A join may bind a column that was unbound, but not its copy.
@@ -307,9 +307,9 @@ class Compiler(Windows):
             if not exists_in(part):
                 continue
             if isinstance(part, Exists):
-                told_apart, matches, exact = self._matches(source, part, active)
+                identified, matches, exact = self._matches(source, part, active)
                 mode = ANTI_JOIN if part.negated else SEMI_JOIN
-                kept = self.negation(mode, told_apart, matches, exact=exact)
+                kept = self.negation(mode, identified, matches, exact=exact)
             else:
                 answered, given = self._answered(source, part, active)
                 kept = self.selected(answered, part, given)
@@ -330,12 +330,12 @@ class Compiler(Windows):
         return source, given
 
     def _flagged(self, source: Stage, node: Exists, active: int | None) -> Stage:
-        told_apart, matches, exact = self._matches(source, node, active)
+        identified, matches, exact = self._matches(source, node, active)
         self._hidden += 1
         flag = f"_:.exists{self._hidden}"
         branches = []
         for mode, holds in ((SEMI_JOIN, not node.negated), (ANTI_JOIN, node.negated)):
-            kept = self.projected(self.negation(mode, told_apart, matches, exact=exact), source.columns)
+            kept = self.projected(self.negation(mode, identified, matches, exact=exact), source.columns)
             branches.append(self.tagged(kept, flag, TRUE if holds else FALSE))
         return self.united(branches)
 
@@ -344,16 +344,16 @@ class Compiler(Windows):
         inner, steps = parts_of(node, frozenset(left.columns))
         if not steps and not self._looked_up(left, inner):
             return left, self.stage(inner, active), False
-        told_apart, identity = self._told_apart(left)
+        identified, identity = self._with_identity(left)
         early = _plain(steps[0].condition) if steps and isinstance(steps[0], algebra.Filter) else []
-        pairs = self._paired(told_apart, inner, active, early)
+        pairs = self._paired(identified, inner, active, early)
         for step in steps:
             match step:
                 case algebra.Filter(condition=condition):
                     pairs = self._where(pairs, condition, active)
                 case algebra.Extend(variable=name, expression=expression):
                     pairs = self.computed_column(pairs, name, expression, active)
-        return told_apart, self.projected(pairs, identity), True
+        return identified, self.projected(pairs, identity), True
 
     # ------------------------------------------------------------ groups
 
@@ -362,7 +362,7 @@ class Compiler(Windows):
         from cqels.kernels.operators.aggregate_setup import Fold, make_grouping
 
         source = self.stage(plan.input, active)
-        whole = tuple(place for place, name in enumerate(source.columns) if not name.startswith("_:"))
+        whole = tuple(index for index, name in enumerate(source.columns) if not name.startswith("_:"))
         missing = [key for key in plan.keys if key not in source.columns]
         if missing:
             source = self.projected(source, (*source.columns, *missing))
@@ -380,8 +380,8 @@ class Compiler(Windows):
         out = self.queue(len(plan.keys) + len(folds))
         keys = [source.columns.index(key) for key in plan.keys]
         fresh = 0 if not self.fresh else SPANS if self.spans else NEWEST
-        place = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
-        self.add(scheduler.GROUP, place)
+        offset = make_grouping(self.calls.dictionary, self.terms, (source.queue, out), keys, folds, fresh=fresh)
+        self.add(scheduler.GROUP, offset)
         names = (*plan.keys, *(name for name, _ in plan.aggregates))
         given = {name for name, node in plan.aggregates if node.name == "COUNT"}
         given |= {key for key in plan.keys if key in source.columns and key not in source.nullable}
@@ -395,7 +395,7 @@ class Compiler(Windows):
     def pipeline(self, query: Query, plan: Plan, *, whole: bool, flags: int, logged: bool = False) -> Pipeline:
         """The pipeline of a plan; `whole` lets it send all solutions in their order, not their changes.
 
-        One that is `logged` feeds others: it sends nothing.
+        One that is `logged` is the shared input of others: it sends nothing.
         """
         self.computed = frozenset(node.variable for node in algebra.walk_plan(plan) if isinstance(node, algebra.Extend))
         self.spans = self.fresh and spans_matter(plan)
@@ -419,17 +419,17 @@ class Compiler(Windows):
         words[scheduler.LAST] = words[scheduler.BOUNDARY] = NEVER
         words[scheduler.HINTS_AT] = self._hints()
         words[scheduler.PENDING] = 1  # the first tick counts as a change
-        words[scheduler.SOURCE] = source = told_again(self)
-        place = self.words(words)
-        for feed in self.feeds:
-            self.arena.words[feed + COUNTED_AT] = place + scheduler.TICKS
+        words[scheduler.SOURCE] = source = resending_operator(self)
+        offset = self.words(words)
+        for shared in self.shared_inputs:
+            self.arena.words[shared + COUNTED_AT] = offset + scheduler.TICKS
         groups = {number: at for number, (kind, at) in enumerate(self.operators, 1) if kind == scheduler.GROUP}
         self.steps = {kind for kind, _ in self.operators} | ({scheduler.LISTING} if whole else set())
         if source:
             joined = self.operators[source - 1][0] == scheduler.JOIN
             self.steps.add(scheduler.TELL_JOINED if joined else scheduler.TELL_GROUPS)
         return Pipeline(
-            place,
+            offset,
             query,
             columns,
             self.tables,
@@ -444,7 +444,7 @@ class Compiler(Windows):
             self.matches,
             tuple(self.streams),
             self._terms,
-            self.feeds,
+            self.shared_inputs,
             not logged,
         )
 

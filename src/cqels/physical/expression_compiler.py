@@ -12,26 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, OLDEST, TIME
-from cqels.kernels.expressions.call_cache import FIRST_ARGUMENT
 from cqels.kernels.expressions.interpreter import (
-    CODE,
-    CONSTANTS,
     ERROR_REGISTER,
     FREE_REGISTER,
-    LENGTH,
-    MEMO,
     NOW_REGISTER,
-    REGISTERS,
-    REQUEST,
     RESULT_REGISTER,
 )
 from cqels.kernels.expressions.opcodes import Operation
-from cqels.kernels.expressions.registers import REGISTER_WORDS, SCALE, TAG, WORD, read
-from cqels.kernels.memory.arena import Arena, give
 from cqels.lang.expressions import Aggregate, Call, Constant, Exists, Expression, Var, children, operands_of, walk
-from cqels.model.ids import Tag
 from cqels.model.terms import CQ, FALSE, Term
 from cqels.model.values import ExpressionError
+from cqels.physical.expression_program import Argument, Label, Program, Temporary, Word, install, resolved
 from cqels.physical.python_functions import NATIVE_NAMES, Calls, Function
 from cqels.plan.functions import Context, evaluate
 from cqels.plan.optimizer.prune_columns import DRAWS
@@ -53,7 +44,7 @@ _LISTS: Final = frozenset({"IN", "NOT_IN"})
 _STRICT: Final = frozenset({*NATIVE_NAMES, *_TESTS, *_LISTS})
 """Native functions that need the values of all their arguments."""
 _NATIVE: Final = _STRICT | _NOWS | _STAMPS.keys() | {"AND", "OR", "NOT", "IF", "COALESCE", "BOUND"}
-_NARROW: Final = frozenset(
+_FEW_VALUED: Final = frozenset(
     {*("EQ", "NE", "LT", "GT", "LE", "GE", "FLOOR", "CEIL", "ROUND", "YEAR", "MONTH", "DAY", "HOURS", "MINUTES")}
     | _TESTS.keys()
 )
@@ -62,35 +53,6 @@ _LONG_LIST: Final = 16
 
 Given: TypeAlias = Exists | Call
 """An EXISTS, or a call that only the engine can answer (TIMESTAMP), which a column of the row holds the answer of."""
-
-
-class Temporary:
-    """A register for a value on its way; its number is known when that of all constants is."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-class Label:
-    """A place in the code, known when the code up to it is written."""
-
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument of a CALL: an operand; `plain` if its word is passed as it is."""
-
-    operand: int | Temporary
-    plain: bool
-
-
-Word: TypeAlias = int | Temporary | Label | Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +85,7 @@ def compile_expression(
     seed: str = "",
     identity: Collection[str] | None = None,
 ) -> int:
-    """Write the program of an expression into the arena: its place.
+    """Write the program of an expression into the arena: its offset.
 
     - `columns` are the columns of the rows' variables; any other variable is unbound;
     - `given` are the columns of the answers to EXISTS and the like;
@@ -156,51 +118,6 @@ def translate(
     return compiler.program(expression)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program that is not in an arena yet: what its registers begin with, how large it is, its code."""
-
-    constants: tuple[Term, ...]
-    temporaries: int
-    arguments: int
-    code: tuple[int, ...]
-
-
-def install(program: Program, calls: Calls) -> int:
-    """Write a program into the arena: its place. The dictionary holds its constants until `release`."""
-    arena = calls.arena
-    registers = FREE_REGISTER + len(program.constants) + program.temporaries
-    request = REGISTERS + registers * REGISTER_WORDS
-    start = request + FIRST_ARGUMENT + program.arguments
-    length = start + len(program.code)
-    place = arena.take(length)
-    words = arena.words
-    words[place + MEMO], words[place + REQUEST] = calls.memo, request
-    words[place + CODE], words[place + LENGTH] = start, length
-    words[place + start : place + length] = program.code
-    now = place + REGISTERS + NOW_REGISTER * REGISTER_WORDS
-    words[now + TAG], words[now + SCALE] = Tag.DATE_TIME, 9
-    words[place + CONSTANTS] = len(program.constants)
-    for register, term in zip(_constants(arena, place), program.constants, strict=True):
-        word = calls.word_of(term)
-        calls.dictionary.pin([word])
-        read(arena.base, register, calls.dictionary.place, word)
-    return place
-
-
-def release(calls: Calls, place: int) -> None:
-    """Hand the memory of a program back, and let its constants go."""
-    arena = calls.arena
-    calls.dictionary.unpin(int(arena.words[register + WORD]) for register in _constants(arena, place))
-    give(arena.base, place, int(arena.words[place + LENGTH]))
-
-
-def _constants(arena: Arena, place: int) -> range:
-    """The places of the registers of a program's constants."""
-    first = place + REGISTERS + FREE_REGISTER * REGISTER_WORDS
-    return range(first, first + int(arena.words[place + CONSTANTS]) * REGISTER_WORDS, REGISTER_WORDS)
-
-
 # --- analysis -------------------------------------------------------------------------------------------------------
 
 
@@ -225,13 +142,13 @@ class _Compiler:
             self._into(root, RESULT_REGISTER)
         self.code.append(Operation.END)
         first = FREE_REGISTER + len(self.constants)
-        code = tuple(_resolved(word, first) for word in self.code)
+        code = tuple(resolved(word, first) for word in self.code)
         return Program(tuple(self.constants), self.temporaries, self.arguments, code)
 
     # --- what an expression depends on
 
     def _drawn_by_position(self, root: Expression) -> bool:
-        """Whether there is a draw that does not know its place in the query's text."""
+        """Whether there is a draw that does not know its position in the query's text."""
         return any(isinstance(node, Call) and node.name in DRAWS and node.span is None for node in self._nodes(root))
 
     def _nodes(self, root: Expression, *, stop: Collection[int] = ()) -> Iterator[Expression]:
@@ -317,11 +234,11 @@ class _Compiler:
     def _has_call(self, expression: Expression) -> bool:
         return any(self._is_called(node) for node in self._nodes(expression))
 
-    def _is_narrow(self, node: Expression) -> bool:
+    def _has_few_values(self, node: Expression) -> bool:
         """Whether a part of a call is native and takes few values, so that it is computed first."""
         if not isinstance(node, Call) or self._is_given(node):
             return False
-        few = node.name in _NARROW or (
+        few = node.name in _FEW_VALUED or (
             node.name == "IF" and all(isinstance(branch, Constant) for branch in node.args[1:])
         )
         return few and not self._has_call(node)
@@ -331,7 +248,7 @@ class _Compiler:
     def _emit(self, operation: Operation, *words: Word) -> None:
         self.code += (int(operation), *words)
 
-    def _place(self, label: Label) -> None:
+    def _bind(self, label: Label) -> None:
         label.at = len(self.code)
 
     def _temporary(self) -> Temporary:
@@ -393,7 +310,7 @@ class _Compiler:
                 for operand in operands:
                     self._into(operand, target)
                     self._emit(Operation.UNLESS_ERROR, target, target, end)
-                self._place(end)
+                self._bind(end)
             case "BOUND", (Var() as variable,):
                 self._emit(Operation.BOUND, target, self._operand(variable), 0)
             case name, () if name in _STAMPS:
@@ -413,7 +330,7 @@ class _Compiler:
             used = self.used
             self._emit(following if position else first, target, self._operand(operand), end)
             self.used = used
-        self._place(end)
+        self._bind(end)
 
     def _membership(self, tested: Expression, listed: list[Expression], target: Target) -> None:
         value, end = self._operand(tested), Label()
@@ -426,29 +343,29 @@ class _Compiler:
             self.used = used
         if not listed:
             self._emit(Operation.MOVE, target, self._constant(FALSE), 0)
-        self._place(end)
+        self._bind(end)
 
     def _choice(self, condition: Expression, then: Expression, otherwise: Expression, target: Target) -> None:
         other, end = Label(), Label()
         self._emit(Operation.BRANCH, target, self._operand(condition), other, end)
         self._into(then, target)
         self._emit(Operation.JUMP, target, 0, end)
-        self._place(other)
+        self._bind(other)
         self._into(otherwise, target)
-        self._place(end)
+        self._bind(end)
 
     def _call(self, root: Expression, target: Target) -> None:
         """Have Python compute an expression from its variables, and from its parts that take few values."""
         drawn = any(isinstance(node, Call) and node.name in DRAWS for node in self._nodes(root))
-        narrow = [] if self._drawn_by_position(root) else self._narrow_parts(root)
-        needed = self._parameters(root, stop={id(part) for part in narrow})
+        few_valued = [] if self._drawn_by_position(root) else self._few_valued_parts(root)
+        needed = self._parameters(root, stop={id(part) for part in few_valued})
         names: list[str] = sorted(needed.variables)
         arguments = [Argument(_column(self.columns[name]), plain=True) for name in names]
         replaced: dict[Expression, Var] = {}
         for node in sorted(needed.given, key=lambda each: self.given[each]):
             replaced[node] = Var(f"_:given {len(replaced)}")
             arguments.append(Argument(_column(self.given[node]), plain=True))
-        for part in narrow:
+        for part in few_valued:
             if part not in replaced:
                 replaced[part] = Var(f"_:part {len(replaced)}")
                 value = self._temporary()
@@ -461,16 +378,16 @@ class _Compiler:
             arguments += [Argument(~TIME, plain=True), Argument(~OLDEST, plain=True)]
         expression = _replaced(root, replaced) if replaced else root
         function = Function(expression, tuple(names), needed.now, needed.interval, self.seed, self.identity)
-        # equal draws at two places of the query draw differently
+        # equal draws at two positions of the query draw differently
         number = self.calls.number(function, shared=not drawn)
         self.arguments = max(self.arguments, len(arguments))
         self._emit(Operation.CALL, target, number, len(arguments), *arguments)
 
-    def _narrow_parts(self, root: Expression) -> list[Expression]:
+    def _few_valued_parts(self, root: Expression) -> list[Expression]:
         """The outermost parts to compute first: not those that depend on nothing but what the rest needs anyway."""
         parts: list[Expression] = []
         for node in self._nodes(root):
-            if node is not root and self._is_narrow(node) and not any(self._inside(node, part) for part in parts):
+            if node is not root and self._has_few_values(node) and not any(self._inside(node, part) for part in parts):
                 parts.append(node)
         rest = self._parameters(root, stop={id(part) for part in parts})
         return [part for part in parts if not self._depends(part) <= rest]
@@ -503,11 +420,3 @@ def _replaced(node: Expression, parts: Mapping[Expression, Var]) -> Expression:
     if node in parts:
         return parts[node]
     return replace(node, args=tuple(_replaced(arg, parts) for arg in node.args)) if isinstance(node, Call) else node
-
-
-def _resolved(word: Word, first: int) -> int:
-    if isinstance(word, Argument):
-        return _resolved(word.operand, first) << 1 | word.plain
-    if isinstance(word, Label):
-        return word.at
-    return first + word.number if isinstance(word, Temporary) else word

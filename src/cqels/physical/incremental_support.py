@@ -87,7 +87,7 @@ def computed_anew(plan: Plan, *, windowed: bool = False) -> list[tuple[Plan, str
 
 
 def reads_active(plan: Plan) -> bool:
-    """The plan reads the active graph, so that it means something else in another place."""
+    """The plan reads the active graph, so that it means something else in another context."""
     pending = [plan]
     while pending:
         node = pending.pop()

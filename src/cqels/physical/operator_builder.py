@@ -12,12 +12,13 @@ from cqels.kernels.expressions.interpreter import CODE, LENGTH
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators.distinct import make_distinct
 from cqels.kernels.operators.filter_extend import FILTERS, MOST_STEPS, add_step, make_select, remember_rows
-from cqels.kernels.operators.join import MOST_INPUTS, Input, make_join
+from cqels.kernels.operators.join import MOST_INPUTS
 from cqels.kernels.operators.join_conditions import Condition
+from cqels.kernels.operators.join_setup import Input, make_join
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN, make_negation
-from cqels.kernels.operators.per_query_expiry import make_narrow
+from cqels.kernels.operators.per_query_expiry import make_expiry
 from cqels.kernels.operators.project_union import make_copied, make_project, make_union
-from cqels.kernels.operators.shared_input import make_feed
+from cqels.kernels.operators.shared_input import make_shared_input
 from cqels.kernels.operators.threshold_router import make_thresholds
 from cqels.lang.expressions import Call, Constant, Expression, Var
 from cqels.model.errors import ArenaFull
@@ -49,13 +50,13 @@ class Operators:
     """Number of an operator to what is known of it, if it is a THRESHOLDS."""
     queues: list[int] = field(default_factory=list)
     joins: list[JoinTrace] = field(default_factory=list)
-    feeds: list[int] = field(default_factory=list)
+    shared_inputs: list[int] = field(default_factory=list)
     """What brings rows that other pipelines have logged."""
     computed: frozenset[str] = frozenset()
     events: bool = False
     """Every occurrence of a triple is an event of its own: below a Sequence."""
-    places: bool = False
-    """Windows tell the oldest element of a solution by its place: below a Narrow of those that count."""
+    by_position: bool = False
+    """Windows tell the oldest element of a solution by its position: below a Narrow of those that count."""
     spans: bool = False
     """The time of a solution's oldest element matters."""
     _terms: int = 0
@@ -71,29 +72,29 @@ class Operators:
             head = self.joined(inputs[: MOST_INPUTS - 1], conditions=conditions)
             return self.joined([head, *inputs[MOST_INPUTS - 1 :]], conditions=conditions)
         names = tuple(dict.fromkeys(name for each in inputs for name in each.columns))
-        places = {name: place for place, name in enumerate(names)}
+        positions = {name: index for index, name in enumerate(names)}
         out = self.queue(len(names))
         made = [
             Input(
                 self._buffer(each),
-                tuple(places[name] for name in each.columns),
+                tuple(positions[name] for name in each.columns),
                 each.queue,
-                frozenset(place for place, name in enumerate(each.columns) if name in each.nullable),
+                frozenset(index for index, name in enumerate(each.columns) if name in each.nullable),
             )
             for each in inputs
         ]
         early = early_conditions(conditions, [each.columns for each in inputs])
-        columns = {name: place for place, name in enumerate(names)}
+        columns = {name: index for index, name in enumerate(names)}
         compiled = [
             Condition(compile_expression(each, columns, self.calls), frozenset(columns[name] for name in read))
             for read, each in early.items()
         ]
-        place = make_join(
-            self.arena, out, made, timing=timing, conditions=compiled, dictionary=self.calls.dictionary.place
+        offset = make_join(
+            self.arena, out, made, timing=timing, conditions=compiled, dictionary=self.calls.dictionary.offset
         )
-        self.add(scheduler.JOIN, place)
+        self.add(scheduler.JOIN, offset)
         programs = tuple(each.program for each in compiled)
-        self.joins.append(JoinTrace(place, out, tuple(each.queue for each in inputs), tuple(early.values()), programs))
+        self.joins.append(JoinTrace(offset, out, tuple(each.queue for each in inputs), tuple(early.values()), programs))
         bound = {name for each in inputs for name in each.columns if name not in each.nullable}
         return Stage(out, names, frozenset(names) - bound, timeless=all(each.timeless for each in inputs))
 
@@ -107,57 +108,57 @@ class Operators:
         added = tuple(name for name in right.columns if name not in left.columns)
         names = left.columns + added
         out = self.queue(len(names) if mode == LEFT_JOIN else len(left.columns))
-        place = make_negation(
+        offset = make_negation(
             self.arena,
             mode,
             out,
             left.queue,
             right.queue,
             [names.index(name) for name in right.columns],
-            left_nullable=[place for place, name in enumerate(left.columns) if name in left.nullable],
-            right_nullable=[place for place, name in enumerate(right.columns) if name in right.nullable],
+            left_nullable=[index for index, name in enumerate(left.columns) if name in left.nullable],
+            right_nullable=[index for index, name in enumerate(right.columns) if name in right.nullable],
             exact=exact,
             timing=timing,
         )
-        self.add(scheduler.NEGATION, place)
+        self.add(scheduler.NEGATION, offset)
         if mode == LEFT_JOIN:
             return Stage(out, names, left.nullable | frozenset(added))
         return replace(left, queue=out)
 
     def distinct(self, source: Stage) -> Stage:
         out = self.queue(len(source.columns))
-        place = make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans)
-        self.add(scheduler.DISTINCT, place)
+        offset = make_distinct(self.arena, out, source.queue, freshness=self.fresh, spans=self.spans)
+        self.add(scheduler.DISTINCT, offset)
         return replace(source, queue=out)
 
     def narrowed(self, source: Stage, width: str, clock: int = 0) -> Stage:
         """Each row as long as a column says, without that column."""
         names = tuple(name for name in source.columns if name != width)
         out = self.queue(len(names))
-        place = make_narrow(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh, clock=clock)
-        self.add(scheduler.NARROW, place)
+        offset = make_expiry(self.arena, out, source.queue, source.columns.index(width), stamps=self.fresh, clock=clock)
+        self.add(scheduler.NARROW, offset)
         return Stage(out, names, source.nullable)
 
     def compared(self, source: Stage, comparisons: Sequence[Call], group: str | None, added: tuple[str, ...]) -> Stage:
         """Each row once for every class of its group that lets it pass, with what is told of the class."""
         thresholds = [each.args[1].name for each in comparisons if isinstance(each.args[1], Var)]
-        columns = {name: place for place, name in enumerate((*source.columns, *thresholds))}
+        columns = {name: index for index, name in enumerate((*source.columns, *thresholds))}
         programs = tuple(compile_expression(each, columns, self.calls) for each in comparisons)
         names = (*(name for name in source.columns if name != group), *added)
         out = self.queue(len(names))
         at = None if group is None else source.columns.index(group)
-        dictionary = self.calls.dictionary.place
-        place = make_thresholds(self.arena, out, source.queue, programs, at, len(added), dictionary)
-        self.add(scheduler.THRESHOLDS, place)
-        self.thresholds[len(self.operators)] = Compared(place, programs)
+        dictionary = self.calls.dictionary.offset
+        offset = make_thresholds(self.arena, out, source.queue, programs, at, len(added), dictionary)
+        self.add(scheduler.THRESHOLDS, offset)
+        self.thresholds[len(self.operators)] = Compared(offset, programs)
         return replace(source, queue=out, columns=names)
 
-    def fed(self, log: int, names: tuple[str, ...], nullable: frozenset[str]) -> Stage:
+    def shared_input(self, log: int, names: tuple[str, ...], nullable: frozenset[str]) -> Stage:
         """The rows that another pipeline has logged."""
         out = self.queue(len(names))
-        place = make_feed(self.arena, out, log)
-        self.add(scheduler.FEED, place)
-        self.feeds.append(place)
+        offset = make_shared_input(self.arena, out, log)
+        self.add(scheduler.FEED, offset)
+        self.shared_inputs.append(offset)
         return Stage(out, names, nullable)
 
     def once(self, source: Stage, *, fresh: bool) -> Stage:
@@ -168,9 +169,9 @@ class Operators:
 
     def united(self, branches: list[Stage]) -> Stage:
         names = tuple(dict.fromkeys(name for each in branches for name in each.columns))
-        places = {name: place for place, name in enumerate(names)}
+        positions = {name: index for index, name in enumerate(names)}
         out = self.queue(len(names))
-        made = [(each.queue, [places[name] for name in each.columns]) for each in branches]
+        made = [(each.queue, [positions[name] for name in each.columns]) for each in branches]
         self.add(scheduler.UNION, make_union(self.arena, out, made))
         certain = frozenset.intersection(*(frozenset(each.columns) - each.nullable for each in branches))
         return Stage(out, names, frozenset(names) - certain)
@@ -183,8 +184,8 @@ class Operators:
     def renamed(self, source: Stage, names: Sequence[tuple[str, str]]) -> Stage:
         """Columns by their names before and after; one that is not there is never bound."""
         out = self.queue(len(names))
-        places = [source.columns.index(name) if name in source.columns else -1 for name, _ in names]
-        self.add(scheduler.UNION, make_project(self.arena, out, source.queue, places))
+        indexes = [source.columns.index(name) if name in source.columns else -1 for name, _ in names]
+        self.add(scheduler.UNION, make_project(self.arena, out, source.queue, indexes))
         nullable = {new for old, new in names if old not in source.columns or old in source.nullable}
         return Stage(out, tuple(new for _, new in names), frozenset(nullable))
 
@@ -192,8 +193,8 @@ class Operators:
         """The rows with further columns that note what their stamps are now: names to words of a row."""
         names = (*source.columns, *stamps)
         out = self.queue(len(names))
-        places = [*range(COLUMNS, COLUMNS + len(source.columns)), *stamps.values()]
-        self.add(scheduler.UNION, make_copied(self.arena, out, source.queue, places))
+        offsets = [*range(COLUMNS, COLUMNS + len(source.columns)), *stamps.values()]
+        self.add(scheduler.UNION, make_copied(self.arena, out, source.queue, offsets))
         return Stage(out, names, source.nullable)
 
     def selected(self, source: Stage, condition: Expression, given: Mapping[Given, int] | None = None) -> Stage:
@@ -219,20 +220,20 @@ class Operators:
 
         Steps that follow each other are one operator.
         """
-        columns = {name: place for place, name in enumerate(source.columns)}
+        columns = {name: index for index, name in enumerate(source.columns)}
         identity = [name for name in source.columns if name not in self.computed and not name.startswith("_:")]
         program = compile_expression(expression, columns, self.calls, given=given, seed=self.seed, identity=identity)
         select = self.selects.get(len(self.operators))
         if select is None or select.queue != source.queue or len(select.programs) == MOST_STEPS:
             queue = self.queue(len(source.columns))
-            place = self.taken(make_select(self.arena.base, source.queue, queue, self.calls.dictionary.place))
-            self.add(scheduler.SELECT, place)
-            select = self.selects[len(self.operators)] = Select(place, queue, source.in_turn)
+            offset = self.taken(make_select(self.arena.base, source.queue, queue, self.calls.dictionary.offset))
+            self.add(scheduler.SELECT, offset)
+            select = self.selects[len(self.operators)] = Select(offset, queue, source.in_turn)
         column = FILTERS if name is None else len(source.columns)
         if name is not None:
             widen(self.arena, select.queue)
         select.programs.append(program)
-        select.passed.append(int(add_step(self.arena.base, select.place, program, column)))
+        select.passed.append(int(add_step(self.arena.base, select.offset, program, column)))
         return select.queue
 
     def remember_dear(self) -> None:
@@ -241,15 +242,15 @@ class Operators:
         for select in self.selects.values():
             code = sum(int(words[program + LENGTH] - words[program + CODE]) for program in select.programs)
             if select.in_turn and code >= DEAR:
-                self.taken(remember_rows(self.arena.base, select.place))
+                self.taken(remember_rows(self.arena.base, select.offset))
 
     @property
     def terms(self) -> int:
-        """The place where the order of terms is known."""
+        """The offset where the order of terms is known."""
         if self._terms == 0:
             from cqels.kernels.terms.sort_key_fallback import make_terms
 
-            self._terms = make_terms(self.arena, self.calls.dictionary.place)
+            self._terms = make_terms(self.arena, self.calls.dictionary.offset)
         return self._terms
 
     # ------------------------------------------------------------ memory
@@ -259,15 +260,15 @@ class Operators:
         self.queues.append(queue)
         return queue
 
-    def add(self, kind: int, place: int) -> None:
-        self.operators.append((kind, place))
+    def add(self, kind: int, offset: int) -> None:
+        self.operators.append((kind, offset))
 
     def words(self, words: Sequence[int]) -> int:
-        place = self.arena.take(max(len(words), 1))
-        self.arena.words[place : place + len(words)] = words
-        return place
+        offset = self.arena.take(max(len(words), 1))
+        self.arena.words[offset : offset + len(words)] = words
+        return offset
 
-    def taken(self, place: int) -> int:
-        if place == 0:
+    def taken(self, offset: int) -> int:
+        if offset == 0:
             raise ArenaFull
-        return int(place)
+        return int(offset)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cqels.kernels import scheduler
-from cqels.kernels.containers.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.kernels.containers.delta_queue import COLUMNS, NUMBER, TIME
-from cqels.kernels.operators import filter_extend, join, project_union, topk
+from cqels.kernels.operators import filter_extend, join, project_union, topk, topk_setup
 from cqels.kernels.operators.outer_semi_anti_join import LEFT_JOIN
+from cqels.kernels.terms.counted_btree import DOWN, TERM, TERM_DOWN, TEXT
 from cqels.lang.expressions import Var, calls
 from cqels.lang.syntax import Count
 from cqels.physical.incremental_support import TIMES, is_partitioned
@@ -140,7 +140,7 @@ def _extended(compiler: Compiler, plan: algebra.Extend, order: Order, active: in
 
 
 def _distinct(compiler: Compiler, order: Order, *, fresh: bool) -> Order:
-    """Each solution once, at the place of its first duplicate, as fresh as the freshest if `fresh`."""
+    """Each solution once, at the position of its first duplicate, as fresh as the freshest if `fresh`."""
     if all(order.needs.get(name, frozenset([name])) <= set(order.names) for name in order.hidden):
         return replace(order, stage=compiler.distinct(order.stage))  # duplicates differ in freshness alone
     if not fresh:
@@ -169,7 +169,7 @@ def _operator(
     fields = [
         (how, COLUMNS + stage.columns.index(what) if isinstance(what, str) else what) for how, what in order.fields
     ]
-    place = topk.make_ordered(
+    operator = topk_setup.make_ordered(
         compiler.calls.dictionary,
         compiler.terms,
         (stage.queue, out),
@@ -179,8 +179,8 @@ def _operator(
         offset=offset,
         limit=limit,
     )
-    compiler.add(scheduler.ORDERED, place)
-    return place
+    compiler.add(scheduler.ORDERED, operator)
+    return operator
 
 
 def _sliced(compiler: Compiler, order: Order, *, offset: int, limit: int | None, by: Sequence[str] = ()) -> Order:
@@ -215,13 +215,13 @@ def listing(compiler: Compiler, plan: Plan) -> tuple[int, tuple[str, ...]]:
         stage = compiler.stage(inner)
         texts = tuple((TEXT, name) for name in stage.columns)
         order = _freshest(stage) if inner is not plan else Order(stage, stage.columns, texts)
-    place = _operator(compiler, order, 0, offset, limit)
+    operator = _operator(compiler, order, 0, offset, limit)
     compiler.trace(plan, order.stage.queue, first, opened)
-    return place, order.names
+    return operator, order.names
 
 
-def told_again(compiler: Compiler) -> int:
-    """Let the operator that orders last keep only what is near its slice, where all rows can be told again.
+def resending_operator(compiler: Compiler) -> int:
+    """Let the operator that orders last keep only what is near its slice, where all rows can be sent again.
 
     That is so where they come from a join or a group, through FILTERs, BINDs and projections at most, and nothing else
     reads them.  The number of that join or group, counted from 1, or 0.
@@ -232,30 +232,30 @@ def told_again(compiler: Compiler) -> int:
         return 0
     queues = [int(words[operators[last][1] + topk.INPUT])]
     for number in range(last, 0, -1):
-        kind, place = operators[number - 1]
-        written, read = _queues(compiler, kind, place)
+        kind, offset = operators[number - 1]
+        written, read = _queues(compiler, kind, offset)
         if written != queues[-1]:
             return 0
         if kind in (scheduler.JOIN, scheduler.GROUP):
-            return number if topk.keep_near(compiler.arena, operators[last][1], queues) else 0
+            return number if topk_setup.keep_near(compiler.arena, operators[last][1], queues) else 0
         queues.append(read)
     return 0
 
 
-def _queues(compiler: Compiler, kind: int, place: int) -> tuple[int, int]:
-    """The queues that an operator writes and reads, if its rows can be told again: those of its only input, if so."""
+def _queues(compiler: Compiler, kind: int, offset: int) -> tuple[int, int]:
+    """The queues that an operator writes and reads, if its rows can be sent again: those of its only input, if so."""
     words = compiler.arena.words
     match kind:
         case scheduler.JOIN:
-            return int(words[place + join.OUT]), 0
+            return int(words[offset + join.OUT]), 0
         case scheduler.GROUP:
             from cqels.kernels.operators import aggregate
 
-            return int(words[place + aggregate.OUTPUT]), 0
-        case scheduler.SELECT if not words[place + filter_extend.REMEMBERED]:
-            return int(words[place + filter_extend.OUTPUT]), int(words[place + filter_extend.INPUT])
-        case scheduler.UNION if words[place + project_union.BRANCHES] == 1:
-            return int(words[place + project_union.OUT]), int(words[place + project_union.BRANCH])
+            return int(words[offset + aggregate.OUTPUT]), 0
+        case scheduler.SELECT if not words[offset + filter_extend.REMEMBERED]:
+            return int(words[offset + filter_extend.OUTPUT]), int(words[offset + filter_extend.INPUT])
+        case scheduler.UNION if words[offset + project_union.BRANCHES] == 1:
+            return int(words[offset + project_union.OUT]), int(words[offset + project_union.BRANCH])
         case _:
             return 0, 0
 

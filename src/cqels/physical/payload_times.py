@@ -1,4 +1,4 @@
-"""What windows over times that elements tell ask of Python: the time that a literal states."""
+"""What windows over payload times ask of Python: the time that a literal states."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cqels.model.dictionary import decode
 from cqels.model.time import time_of
 
 
-def tell_times(dictionary: ArenaDictionary, pipeline: int) -> None:
-    """Answer the windows of the pipeline at a place that ask for a time."""
+def answer_times(dictionary: ArenaDictionary, pipeline: int) -> None:
+    """Answer the windows of the pipeline at an offset that ask for a time."""
     words = dictionary.arena.words
     first = int(words[pipeline + scheduler.WINDOWS_AT])
-    for place in range(first, first + 3 * int(words[pipeline + scheduler.WINDOWS]), 3):
-        window = int(words[place + 1])
+    for offset in range(first, first + 3 * int(words[pipeline + scheduler.WINDOWS]), 3):
+        window = int(words[offset + 1])
         if words[window + KIND] < TOLD or words[window + payload_time_window.ASKED] == 0:
             continue
         term = decode(int(words[window + payload_time_window.ASKED]), dictionary)

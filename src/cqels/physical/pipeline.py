@@ -16,7 +16,7 @@ from cqels.model.errors import ArenaFull
 from cqels.plan.algebra import Plan, Query, Source, Triple
 
 RANK = "_:.key rank"
-"""The column that has the place of a solution in the order of its plan."""
+"""The column that has the rank of a solution in the order of its plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,21 @@ class Table:
 
     plan: Plan
     stage: Stage
-    place: int = 0
+    offset: int = 0
     room: int = 0
     count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A window that is kept for Python: its place and, where the query's window slides, the number of the slide.
+    """A window that is kept for Python: its offset and, where the query's window slides, the number of the slide.
 
-    `told` is the place of a word that tells what was in it the last time, for a window over times that elements tell.
+    `seen_at` is the offset of a word for what was in it the last time, for a window over payload times.
     """
 
-    place: int
+    offset: int
     slide: int
-    told: int = 0
+    seen_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Recomputed:
 
     plan: Plan
     reason: str
-    place: int
+    offset: int
     """Of the operator."""
     stage: Stage
     before: int
-    """Place of a queue with the rows of the last time."""
+    """Offset of a queue with the rows of the last time."""
     windows: dict[Source, Kept]
     ranked: bool = False
-    """A last column has the place of each solution in the order of the plan."""
+    """A last column has the rank of each solution in the order of the plan."""
     events: bool = False
     """Every occurrence of a triple is an event of its own."""
     timely: bool = False
@@ -85,11 +85,11 @@ class Recomputed:
 
     @property
     def timed(self) -> list[tuple[Source, Kept]]:
-        """The windows over times that elements tell."""
-        return [(source, kept) for source, kept in self.windows.items() if tells_time(source)]
+        """The windows over payload times."""
+        return [(source, kept) for source, kept in self.windows.items() if has_payload_time(source)]
 
 
-def tells_time(source: Source) -> bool:
+def has_payload_time(source: Source) -> bool:
     return isinstance(source.window, Range) and source.window.time is not None
 
 
@@ -102,15 +102,15 @@ class Trace:
     counted: int
     """Where the rows are counted that it has sent, if its queue has those of a later step; else 0."""
     operators: tuple[int, ...]
-    """Places."""
+    """Offsets."""
     windows: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class JoinTrace:
-    """A multiway join: its place, the queue it writes, and the queues it reads in their order."""
+    """A multiway join: its offset, the queue it writes, and the queues it reads in their order."""
 
-    place: int
+    offset: int
     queue: int
     inputs: tuple[int, ...]
     conditions: tuple[Expression, ...] = ()
@@ -120,9 +120,9 @@ class JoinTrace:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A SELECT: its place, the queue it writes, the program of each step, and where rows that passed are counted."""
+    """A SELECT: its offset, the queue it writes, the program of each step, and where rows that passed are counted."""
 
-    place: int
+    offset: int
     queue: int
     in_turn: bool
     """Nearly all rows that it reads go in the order in which they came."""
@@ -132,17 +132,17 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A THRESHOLDS: its place, and the programs of its comparisons."""
+    """A THRESHOLDS: its offset, and the programs of its comparisons."""
 
-    place: int
+    offset: int
     programs: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class Pipeline:
-    """A query in the arena: the place of its program, what Python has to know of it, and the parts that are tables."""
+    """A query in the arena: the offset of its program, what Python has to know of it, and the parts that are tables."""
 
-    place: int
+    offset: int
     query: Query
     columns: tuple[str, ...]
     tables: list[Table]
@@ -151,7 +151,7 @@ class Pipeline:
     thresholds: dict[int, Compared]
     """Number of an operator to what is known of it, if it is a THRESHOLDS."""
     groups: dict[int, int]
-    """Number of a GROUP BY operator to its place."""
+    """Number of a GROUP BY operator to its offset."""
     recomputed: dict[int, Recomputed]
     """Number of an operator to the part of the plan that it stands for."""
     computed: frozenset[str]
@@ -165,7 +165,7 @@ class Pipeline:
     """The streams that there were when it was registered: those that a variable ranges over."""
     terms: int
     """Where the order of terms is known, 0 if the query does not need it."""
-    feeds: list[int]
+    shared_inputs: list[int]
     """What brings rows that other pipelines have logged."""
     sends: bool = True
     """False if it logs what it finds, for others."""
@@ -173,13 +173,13 @@ class Pipeline:
     """The heap that its memory is taken in."""
 
     def asking(self, number: int) -> int:
-        """The place of an operator that runs expressions; 0 if it runs none."""
+        """The offset of an operator that runs expressions; 0 if it runs none."""
         found = self.selects.get(number) or self.thresholds.get(number)
-        return 0 if found is None else found.place
+        return 0 if found is None else found.offset
 
     @property
     def programs(self) -> list[int]:
-        """The places of all expressions that operators run."""
+        """The offsets of all expressions that operators run."""
         asking: list[Select | Compared | JoinTrace] = [*self.selects.values(), *self.thresholds.values(), *self.joins]
         return [program for each in asking for program in each.programs]
 
@@ -191,10 +191,10 @@ class Pipeline:
 
 def put_row(arena: Arena, queue: int, words: tuple[int, ...]) -> None:
     """Put a row with its weight and stamps into a queue."""
-    place = int(add_row(arena.base, queue))
-    if place == 0:
+    offset = int(add_row(arena.base, queue))
+    if offset == 0:
         raise ArenaFull
-    arena.words[place : place + len(words)] = words
+    arena.words[offset : offset + len(words)] = words
 
 
 def put_rows(arena: Arena, queue: int, rows: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> None:

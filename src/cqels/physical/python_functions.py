@@ -80,7 +80,7 @@ class Calls:
     """
 
     def __init__(self, dictionary: ArenaDictionary, *, limit: int = 1 << 24, memo: int | None = None) -> None:
-        """The memo has at most `limit` words; `memo` is the place of one that is in the arena already."""
+        """The memo has at most `limit` words; `memo` is the offset of one that is in the arena already."""
         self.arena: Arena = dictionary.arena
         self.dictionary = dictionary
         self.memo: int = make_memo(self.arena.base, limit) if memo is None else memo

@@ -32,16 +32,16 @@ from cqels.plan.algebra import Plan, Query
 from cqels.plan.plan_json import digest
 
 FIELDS: dict[type, str] = {
-    Pipeline: "place heap tables selects thresholds groups recomputed traces joins matches terms feeds "
-    "columns computed fresh streams sends query",
+    Pipeline: "place=offset heap tables selects thresholds groups recomputed traces joins matches terms "
+    "feeds=shared_inputs columns computed fresh streams sends query",
     Stage: "queue columns nullable in_turn timeless",
-    Table: "stage place room count plan",
-    Kept: "place slide told",
-    Recomputed: "place stage before windows ranked events timely needs_windows plan reason",
+    Table: "stage place=offset room count plan",
+    Kept: "place=offset slide told=seen_at",
+    Recomputed: "place=offset stage before windows ranked events timely needs_windows plan reason",
     Trace: "queue counted operators windows plan",
-    JoinTrace: "place queue inputs programs conditions",
-    Select: "place queue programs passed in_turn",
-    Compared: "place programs",
+    JoinTrace: "place=offset queue inputs programs conditions",
+    Select: "place=offset queue programs passed in_turn",
+    Compared: "place=offset programs",
 }
 """The fields of what a pipeline is made of: `name`, or `name=attribute` if these differ. What is written stays.
 
@@ -65,20 +65,20 @@ _SHAPED: dict[type, frozenset[str]] = {
 """What else the rows in an arena mean."""
 
 
-def places_of(value: Any) -> Iterator[int]:
+def offsets_of(value: Any) -> Iterator[int]:
     """The numbers in a structure of Python, in the order of their names."""
     if type(value) is int:
         yield value
     elif isinstance(value, dict):
         for key, each in value.items():
-            yield from places_of(key)
-            yield from places_of(each)
+            yield from offsets_of(key)
+            yield from offsets_of(each)
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from places_of(each)
+            yield from offsets_of(each)
     else:
         for _, attribute in _ATTRIBUTES.get(type(value), ()):
-            yield from places_of(getattr(value, attribute))
+            yield from offsets_of(getattr(value, attribute))
 
 
 def names_of(value: Any, path: str = "") -> Iterator[str]:
@@ -97,21 +97,21 @@ def names_of(value: Any, path: str = "") -> Iterator[str]:
             yield from names_of(getattr(value, attribute), f"{path}/{name}" if path else name)
 
 
-def with_places(value: Any, places: Mapping[str, int], path: str = "") -> Any:
+def with_offsets(value: Any, offsets: Mapping[str, int], path: str = "") -> Any:
     """The same structure with other numbers, by their names."""
     if type(value) is int:
-        return places[path]
+        return offsets[path]
     if isinstance(value, dict):
         return {
-            with_places(key, places, f"{path}/{number}/key"): with_places(each, places, f"{path}/{number}")
+            with_offsets(key, offsets, f"{path}/{number}/key"): with_offsets(each, offsets, f"{path}/{number}")
             for number, (key, each) in enumerate(value.items())
         }
     if isinstance(value, list | tuple):
-        return type(value)(with_places(each, places, f"{path}/{number}") for number, each in enumerate(value))
+        return type(value)(with_offsets(each, offsets, f"{path}/{number}") for number, each in enumerate(value))
     if type(value) not in _ATTRIBUTES:
         return value
     changed = {
-        attribute: with_places(getattr(value, attribute), places, f"{path}/{name}" if path else name)
+        attribute: with_offsets(getattr(value, attribute), offsets, f"{path}/{name}" if path else name)
         for name, attribute in _ATTRIBUTES[type(value)]
     }
     return replace(value, **changed)

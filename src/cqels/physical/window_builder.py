@@ -11,12 +11,12 @@ from pyoxigraph import NamedNode
 from cqels.kernels import scheduler
 from cqels.kernels.operators import star_window, window
 from cqels.kernels.operators.outer_semi_anti_join import ANTI_JOIN
-from cqels.kernels.operators.payload_time_window import make_told
+from cqels.kernels.operators.payload_time_window import make_payload_window
 from cqels.lang.expressions import Var
 from cqels.lang.syntax import All, Count, Now, Range, Window
 from cqels.model.errors import ArenaFull
 from cqels.physical.operator_builder import Operators
-from cqels.physical.pipeline import Kept, Stage, Table, WholeGraph, tells_time
+from cqels.physical.pipeline import Kept, Stage, Table, WholeGraph, has_payload_time
 from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Source
 
@@ -36,7 +36,7 @@ class Windows(Operators):
     matches: dict[int, algebra.Triple] = field(default_factory=dict)
     """Queue of a pattern's mappings to the pattern."""
     patterns: dict[int, list[int]] = field(default_factory=dict)
-    """Place of a window to the patterns that read it."""
+    """Offset of a window to the patterns that read it."""
     _readers: dict[int, list[int]] = field(default_factory=dict)
     """Queue of a graph to the list of its patterns, which the windows merged into it share."""
     _merged: dict[int, tuple[tuple[Source, ...], tuple[NamedNode, ...]]] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class Windows(Operators):
 
     def kept(self, source: Source) -> Kept:
         """A window with all its triples, to be read by Python."""
-        told = self.words([0]) if tells_time(source) else 0
-        place, slide = self._make(source, self.queue(3), window.OWN_TIME if told else 0)
-        return Kept(place, slide, told)
+        seen_at = self.words([0]) if has_payload_time(source) else 0
+        offset, slide = self._make(source, self.queue(3), window.OWN_TIME if seen_at else 0)
+        return Kept(offset, slide, seen_at)
 
     def table(self, plan: Plan, names: tuple[str, ...], nullable: frozenset[str] = frozenset()) -> Stage:
         """A queue that Python feeds with the changes of a static part."""
@@ -91,7 +91,7 @@ class Windows(Operators):
         words: list[int] = []
         for position, node in enumerate(nodes):
             if isinstance(node, Var):
-                first = next(place for place, other in enumerate(nodes) if other == node)
+                first = next(index for index, other in enumerate(nodes) if other == node)
                 words += [0, first, names.index(node.name) if first == position else -1]
             else:
                 words += [self.calls.word_of(node), position, -1]
@@ -107,16 +107,16 @@ class Windows(Operators):
     def _kinds_of(self, graph: int) -> tuple[bool, bool]:
         """Whether a graph is that of one window, from which triples go in turn; and whether of one without times."""
         words = self.arena.words
-        places = [place for _, place, _ in self.windows if words[place + window.QUEUE] == graph]
-        in_turn = all(words[place + window.KIND] in _IN_TURN for place in places)
-        timed = any(words[place + window.FLAGS] & _STAMPED for place in places)
-        return bool(places) and in_turn, bool(places) and not timed
+        offsets = [offset for _, offset, _ in self.windows if words[offset + window.QUEUE] == graph]
+        in_turn = all(words[offset + window.KIND] in _IN_TURN for offset in offsets)
+        timed = any(words[offset + window.FLAGS] & _STAMPED for offset in offsets)
+        return bool(offsets) and in_turn, bool(offsets) and not timed
 
     def starred(self, plan: algebra.Triples, graph: int, stage: Stage) -> Stage:
         """The solutions of patterns that alone read a graph: if they are about one subject, its window has a star."""
         _, graphs = self._merged[graph]
-        (place, *others) = [at for at, readers in self.patterns.items() if readers is self._readers[graph]]
-        kind = int(self.arena.words[place + window.KIND])
+        (offset, *others) = [at for at, readers in self.patterns.items() if readers is self._readers[graph]]
+        kind = int(self.arena.words[offset + window.KIND])
         stage = replace(stage, in_turn=kind != window.ALL)  # where nothing ever goes
         if others or graphs or self.events or self.keep_all or not is_star(plan.patterns) or kind >= window.TRIPLES:
             return stage
@@ -133,7 +133,7 @@ class Windows(Operators):
                     words += [0, columns[variable]]
                 case term:
                     words += [self.calls.word_of(term), -1]
-        self.arena.words[place + window.STAR] = made = self.words(words)
+        self.arena.words[offset + window.STAR] = made = self.words(words)
         if not star_window.open_star(self.arena.base, made):
             raise ArenaFull
         return stage
@@ -141,25 +141,25 @@ class Windows(Operators):
     def _window(self, source: Source, readers: list[int]) -> int:
         queue = self.queue(3)
         flags = (window.FRESH if self.fresh else 0) | (window.EVENTS if self.events else 0)
-        flags |= window.PLACES if self.places else 0
+        flags |= window.PLACES if self.by_position else 0
         match source.window:
             case Range(width=width, slide=slide, time=predicate) if predicate is not None:
                 word = self.calls.word_of(predicate)
-                made = make_told(self.arena.base, width, int(slide is not None), flags, queue, word)
-                place = self.taken(made)
-                self._open(source, place, slide)
+                made = make_payload_window(self.arena.base, width, int(slide is not None), flags, queue, word)
+                offset = self.taken(made)
+                self._open(source, offset, slide)
             case _:
-                place, _ = self._make(source, queue, flags)
-        self.patterns[place] = readers
+                offset, _ = self._make(source, queue, flags)
+        self.patterns[offset] = readers
         return queue
 
     def _make(self, source: Source, queue: int, flags: int) -> tuple[int, int]:
         """A new window, and the number of its slide or -1."""
         kind, width, slide = _shape(source.window)
-        place = self.taken(window.make_window(self.arena.base, kind, width, flags, queue))
-        return place, self._open(source, place, slide)
+        offset = self.taken(window.make_window(self.arena.base, kind, width, flags, queue))
+        return offset, self._open(source, offset, slide)
 
-    def _open(self, source: Source, place: int, slide: int | None) -> int:
+    def _open(self, source: Source, offset: int, slide: int | None) -> int:
         """Let a window read its streams: the number of its slide or -1."""
         number = -1
         if slide is not None:
@@ -169,16 +169,16 @@ class Windows(Operators):
         assert isinstance(source.stream, NamedNode | None)
         for iri, stream in self.streams.items():
             if source.stream is None or source.stream.value == iri:
-                self.windows.append((stream, place, number))
+                self.windows.append((stream, offset, number))
         return number
 
     def keep_matching(self) -> None:
         """Tell each window which patterns read it: a triple that none of them matches is not kept."""
-        for place, patterns in self.patterns.items():
+        for offset, patterns in self.patterns.items():
             if patterns:
                 words = np.concatenate([self.arena.array(each, window.PATTERN_WORDS) for each in patterns])
-                self.arena.words[place + window.PATTERNS] = self.words([int(word) for word in words])
-                self.arena.words[place + window.PATTERN_COUNT] = len(patterns)
+                self.arena.words[offset + window.PATTERNS] = self.words([int(word) for word in words])
+                self.arena.words[offset + window.PATTERN_COUNT] = len(patterns)
 
 
 def is_star(patterns: Sequence[algebra.Triple]) -> bool:

@@ -127,7 +127,7 @@ class Feeding:
 
     def _log(self, feeder: Running) -> int:
         """The queue of its log."""
-        return int(self.registry.state.arena.words[feeder.pipeline.place + scheduler.RESULTS])
+        return int(self.registry.state.arena.words[feeder.pipeline.offset + scheduler.RESULTS])
 
     # ------------------------------------------------------------ blocks
 
@@ -141,10 +141,10 @@ class Feeding:
         for each in pipelines:  # who feeds comes before who is fed
             if each.compiled is None:
                 continue
-            count = int(words[each.pipeline.place + scheduler.TICKS])
+            count = int(words[each.pipeline.offset + scheduler.TICKS])
             if not each.pipeline.sends:
                 ticks[self._log(each)] = count
-            for feed in each.pipeline.feeds:
+            for feed in each.pipeline.shared_inputs:
                 words[feed + AHEAD] = count - ticks.get(int(words[feed + LOG]), count)
 
     def clear(self, pipelines: Iterable[Running]) -> None:
@@ -152,7 +152,7 @@ class Feeding:
         words = self.registry.state.arena.words
         readers: dict[int, list[int]] = {}
         for each in pipelines:
-            for feed in [] if each.compiled is None else each.compiled.feeds:
+            for feed in [] if each.compiled is None else each.compiled.shared_inputs:
                 log = int(words[feed + LOG])
                 if words[log + COUNT]:
                     readers.setdefault(log, []).append(feed)

@@ -20,7 +20,7 @@ from pyoxigraph import Literal
 from cqels.engine.sharing.threshold_order import listed, loosest
 from cqels.ingest.element_batch import Words
 from cqels.kernels.containers.delta_queue import COLUMNS
-from cqels.kernels.operators.threshold_router import Listed, tell_thresholds
+from cqels.kernels.operators.threshold_router import Listed, set_thresholds
 from cqels.model.terms import Term
 from cqels.physical.pipeline import put_rows
 from cqels.plan.algebra import Plan, Query
@@ -242,7 +242,7 @@ class Share:
             told.append(listed(self.general.comparisons, rows, self.registry.state.calls.word_of))
         self._groups = Counter(each.group for each in self.classes.values())
         for compared in self.running.pipeline.thresholds.values():
-            tell_thresholds(self.registry.state.arena, compared.place, told)
+            set_thresholds(self.registry.state.arena, compared.offset, told)
         return [classes[0] for classes in groups.values()]
 
     def _added(self, one: Class) -> list[int]:

@@ -198,7 +198,7 @@ def run_guarded(executor: Executor, running: Running, block: int) -> Job:
     if guard is None or running.stopped is not None:
         return
     state = executor.state
-    words, pipeline = state.arena.words, running.pipeline.place
+    words, pipeline = state.arena.words, running.pipeline.offset
     words[pipeline + scheduler.NEXT] = 0
     events = _events(state.arena, block)
     reasons: list[str] = []
@@ -219,7 +219,7 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     state, guard = executor.state, running.guard
     words = state.arena.words
     assert guard is not None
-    known, place = state.stops.get(running.name), running.pipeline.place
+    known, place = state.stops.get(running.name), running.pipeline.offset
     if known is not None:
         left = known.ticks - int(words[place + scheduler.TICKS])
         if left <= 0:
@@ -283,7 +283,7 @@ def _events(arena: Arena, block: int) -> Words:
 
 def stop(state: EngineState, running: Running, why: str, number: int, time: int | None) -> None:
     """End a query: results of its complete ticks can still be taken, and its memory is given back."""
-    words, pipeline = state.arena.words, running.pipeline.place
+    words, pipeline = state.arena.words, running.pipeline.offset
     broken = words[pipeline + scheduler.AT] >= 0 or words[pipeline + scheduler.PHASE] == scheduler.COMING
     ticks = int(words[pipeline + scheduler.TICKS]) - bool(broken)
     when = "" if time is None else f", {format_time(time)}"

@@ -33,7 +33,7 @@ from cqels.model.checksummed import is_sealed, seal, unseal
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Damaged, OtherLayouts
 from cqels.model.release import RELEASE
-from cqels.physical.relocation import with_places
+from cqels.physical.relocation import with_offsets
 from cqels.plan.algebra import Query, QueryText
 from cqels.plan.prepare import is_same
 from cqels.plan.sharing.common_joins import Occurrence
@@ -146,7 +146,7 @@ class State:
         """Know what the page says: the arena is as it was when this was written."""
         core = self.core
         core.state.terms.forget()
-        core.state.dictionary.place = int(core.state.arena.words[DICTIONARY_ROOT])
+        core.state.dictionary.offset = int(core.state.arena.words[DICTIONARY_ROOT])
         core.state.calls.memo = int(core.state.arena.words[MEMO_ROOT])
         core.executor.block = tuple(page["block"])
         self._know(page, _waiting(core.state.arena, page["waiting"]))
@@ -160,7 +160,7 @@ class State:
                 running.functions, running.compiled = [], None
             running.streams = frozenset(state["streams"])
         for running, state in self._executed(page):
-            running.pipeline = with_places(running.pipeline, state["places"])
+            running.pipeline = with_offsets(running.pipeline, state["places"])
             running.functions = [
                 (state["functions"][f"{place}"], function) for place, (_, function) in enumerate(running.functions)
             ]

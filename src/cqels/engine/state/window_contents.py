@@ -60,7 +60,7 @@ def elements_of(core: Core) -> tuple[Batch, Words]:
     words = core.state.arena.words
     found: list[tuple[bool, Words]] = []
     for running in core.registry.pipelines:
-        place = running.pipeline.place
+        place = running.pipeline.offset
         at = int(words[place + scheduler.WINDOWS_AT])
         for each in range(int(words[place + scheduler.WINDOWS])):
             stream, one, _ = words[at + 3 * each : at + 3 * each + 3].tolist()
@@ -118,7 +118,7 @@ def clock_of(core: Core, running: Running) -> dict[str, int]:
     if running.stopped is not None:
         return {"began": running.began}
     unit = running if running.member is None else running.member.running
-    words, place = core.state.arena.words, unit.pipeline.place
+    words, place = core.state.arena.words, unit.pipeline.offset
     fields = {"ticks": scheduler.TICKS, "now": scheduler.NOW, "last": scheduler.LAST, "pending": scheduler.PENDING}
     slides, at = int(words[place + scheduler.SLIDES]), int(words[place + scheduler.SLIDES_AT])
     closed = [int(words[at + 2 * each + 1]) for each in range(slides)]
@@ -180,7 +180,7 @@ def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
 
 
 def _replay(core: Core, running: Running, clock: dict[str, int], history: History) -> None:
-    words, place = core.state.arena.words, running.pipeline.place
+    words, place = core.state.arena.words, running.pipeline.offset
     if clock["last"] == NEVER and clock["ticks"] == 0:
         return
     mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= clock["began"])

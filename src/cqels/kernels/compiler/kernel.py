@@ -226,7 +226,8 @@ def _stamp(module: str) -> str:
     from llvmlite import binding
 
     parts = [_VERSION, llvmlite.__version__, sys.version_info[:2], platform.machine(), binding.get_host_cpu_name()]
-    parts += [_features(), *(_text(f"{__package__}.{each}") for each in ("kernel", "type_inference", "codegen"))]
+    compiler = ("kernel", "type_inference", "codegen", "value_codegen")
+    parts += [_features(), *(_text(f"{__package__}.{each}") for each in compiler)]
     parts += [_text(each) for each in sorted(_reached(module))]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -1,6 +1,6 @@
 """The texts of kernels: their syntax trees, what their free names mean, and the types of all that is in them.
 
-Which part of Python kernels may use, and what becomes of it, is told in `translate`.
+Which part of Python kernels may use, and what becomes of it, is said in `codegen`.
 """
 
 from __future__ import annotations

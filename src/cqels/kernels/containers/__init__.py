@@ -1,1 +1,1 @@
-"""Data structures in the arena: hash tables, row storage and indexes, B+trees, queues of deltas."""
+"""Data structures in the arena: hash tables, row storage and indexes, queues of deltas."""

@@ -15,7 +15,7 @@ A *queue* is a block that never moves, with its rows in a block that grows:
     0      rows in it
     1      rows that there is room for
     2      words in a row: 4 + columns
-    3      place of the rows
+    3      offset of the rows
     4      rows that have been in it before
 
 The same bag can be said in many ways: the order of rows means nothing but within one operator's step, and a row and its
@@ -32,7 +32,7 @@ from cqels.kernels.memory.interrupt_poll import ROWS, is_abandoned
 WEIGHT, TIME, NUMBER, OLDEST, COLUMNS = 0, 1, 2, 3, 4
 DONE, NEED_CALL, FULL, AGAIN, PAUSED = 0, 1, 2, 3, 4
 """What the step of an operator says: it is done, Python must answer a question first, the arena is full, it wants to
-read all rows again, not their changes. The machine says too that it pauses, to be called again."""
+read all rows again, not their changes. The scheduler says too that it pauses, to be called again."""
 
 NEVER = -(2**63)
 ALWAYS = 2**63 - 1
@@ -52,7 +52,7 @@ def said(done):
 
 @kernel
 def make_queue(base, columns):
-    """A new, empty queue: its place, or 0 if the arena is full."""
+    """A new, empty queue: its offset, or 0 if the arena is full."""
     queue = take(base, QUEUE_WORDS)
     if queue == 0:
         return 0
@@ -76,8 +76,8 @@ def widen(arena: Arena, queue: int) -> None:
 
 @kernel
 def add_row(base, queue):
-    """Room for one more row at the end: its place, all words 0 or left from before; 0 if the arena is full, or if there
-    are many already and the work is abandoned.
+    """Room for one more row at the end: its offset; 0 if the arena is full, or if there are many already and work is
+    abandoned. Its words are 0 or left from before.
     """
     count = load(base, queue + COUNT)
     if count & ROWS == ROWS and is_abandoned(base):
@@ -90,7 +90,7 @@ def add_row(base, queue):
 
 @kernel
 def add_rows(base, queue, more):
-    """Room for several rows at the end: the place of the first, or 0 if the arena is full."""
+    """Room for several rows at the end: the offset of the first, or 0 if the arena is full."""
     count, room, width = load(base, queue + COUNT), load(base, queue + ROOM), load(base, queue + WIDTH)
     if count + more > room:
         larger = room
@@ -110,7 +110,7 @@ def add_rows(base, queue, more):
 
 @kernel
 def row_at(base, queue, number):
-    """The place of a row of the queue."""
+    """The offset of a row of the queue."""
     return load(base, queue + DATA) + number * load(base, queue + WIDTH)
 
 

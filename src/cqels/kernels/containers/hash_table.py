@@ -5,10 +5,10 @@
     1      room: slots, a power of two
     2      words of a key
     3      words of a value
-    4      place of the slots
+    4      offset of the slots
 
 A slot is its key's hash (0: empty; a hash is never 0), the key, the value.  Slots are probed one after the other; the
-place of an entry that is removed is filled by those behind it, so a search ends at the first empty slot.  At most half
+offset of an entry that is removed is filled by those behind it, so a search ends at the first empty slot.  At most half
 of the slots are in use: a search always ends.  Places of entries are good until the next `put` or `remove`.
 """
 
@@ -24,7 +24,7 @@ _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 
 @kernel
 def make_table(base, key_words, value_words):
-    """A new, empty table: its place, or 0 if the arena is full."""
+    """A new, empty table: its offset, or 0 if the arena is full."""
     table = take(base, TABLE_WORDS)
     if table == 0:
         return 0
@@ -47,18 +47,18 @@ def drop_table(base, table):
 
 
 @kernel
-def hash_words(base, place, words):
+def hash_words(base, offset, words):
     """A hash of some words, never 0."""
     mixed = 0
     for word in range(words):
-        mixed = (mixed ^ load(base, place + word)) * _MIX
+        mixed = (mixed ^ load(base, offset + word)) * _MIX
         mixed ^= mixed >> 32
     return mixed if mixed != 0 else 1
 
 
 @kernel
 def find(base, table, key):
-    """The entry's value place for the key at a place, or 0."""
+    """Where the value of the key at an offset is, or 0 if there is no such key."""
     words = load(base, table + KEY_WORDS)
     width = 1 + words + load(base, table + VALUE_WORDS)
     mask = load(base, table + ROOM) - 1
@@ -66,18 +66,18 @@ def find(base, table, key):
     wanted = hash_words(base, key, words)
     slot = wanted & mask
     while True:
-        place = slots + slot * width
-        found = load(base, place)
+        offset = slots + slot * width
+        found = load(base, offset)
         if found == 0:
             return 0
-        if found == wanted and _same(base, place + 1, key, words):
-            return place + 1 + words
+        if found == wanted and _same(base, offset + 1, key, words):
+            return offset + 1 + words
         slot = (slot + 1) & mask
 
 
 @kernel
 def put(base, table, key):
-    """The entry's value place for the key at a place, made with a value of 0 words if need be; 0 if the arena is full.
+    """Where the value of the key at an offset is, made with a value of 0 words if need be; 0 if the arena is full.
 
     The key must not lie in the table itself.
     """
@@ -90,21 +90,21 @@ def put(base, table, key):
     wanted = hash_words(base, key, words)
     slot = wanted & mask
     while True:
-        place = slots + slot * width
-        found = load(base, place)
+        offset = slots + slot * width
+        found = load(base, offset)
         if found == 0:
-            store(base, place, wanted)
-            copy(base, key, place + 1, words)
+            store(base, offset, wanted)
+            copy(base, key, offset + 1, words)
             store(base, table + COUNT, load(base, table + COUNT) + 1)
-            return place + 1 + words
-        if found == wanted and _same(base, place + 1, key, words):
-            return place + 1 + words
+            return offset + 1 + words
+        if found == wanted and _same(base, offset + 1, key, words):
+            return offset + 1 + words
         slot = (slot + 1) & mask
 
 
 @kernel
 def remove(base, table, value):
-    """Remove the entry whose value is at this place."""
+    """Remove the entry whose value is at this offset."""
     words = load(base, table + KEY_WORDS)
     width = 1 + words + load(base, table + VALUE_WORDS)
     mask = load(base, table + ROOM) - 1
@@ -113,13 +113,13 @@ def remove(base, table, value):
     slot = hole
     while True:
         slot = (slot + 1) & mask
-        place = slots + slot * width
-        found = load(base, place)
+        offset = slots + slot * width
+        found = load(base, offset)
         if found == 0:
             break
         # an entry may fill the hole if its own slot is not between the hole and where it stands
         if ((slot - (found & mask)) & mask) >= ((slot - hole) & mask):
-            copy(base, place, slots + hole * width, width)
+            copy(base, offset, slots + hole * width, width)
             hole = slot
     for word in range(width):
         store(base, slots + hole * width + word, 0)
@@ -128,16 +128,16 @@ def remove(base, table, value):
 
 @kernel
 def key_of(base, table, value):
-    """The place of the key of the entry whose value is at this place."""
+    """The offset of the key of the entry whose value is at this offset."""
     return value - load(base, table + KEY_WORDS)
 
 
 @kernel
 def entry_at(base, table, slot):
-    """The value place of the entry in a slot, 0 if it is empty: for going through all, `slot` below the room."""
+    """Where the value of the entry in a slot is, 0 if it is empty: for going through all, `slot` below the room."""
     words = load(base, table + KEY_WORDS)
-    place = load(base, table + SLOTS) + slot * (1 + words + load(base, table + VALUE_WORDS))
-    return place + 1 + words if load(base, place) != 0 else 0
+    offset = load(base, table + SLOTS) + slot * (1 + words + load(base, table + VALUE_WORDS))
+    return offset + 1 + words if load(base, offset) != 0 else 0
 
 
 @kernel
@@ -158,13 +158,13 @@ def _grow(base, table):
         return False
     mask = 2 * room - 1
     for number in range(room):
-        place = old + number * width
-        found = load(base, place)
+        offset = old + number * width
+        found = load(base, offset)
         if found != 0:
             slot = found & mask
             while load(base, new + slot * width) != 0:
                 slot = (slot + 1) & mask
-            copy(base, place, new + slot * width, width)
+            copy(base, offset, new + slot * width, width)
     give(base, old, room * width)
     store(base, table + SLOTS, new)
     store(base, table + ROOM, 2 * room)

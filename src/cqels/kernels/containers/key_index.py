@@ -6,7 +6,7 @@ by are one table, and who looks a key up for one of them has found it for all.  
 exact, so that a join may choose by them.
 
     word   of a table
-    0      place of the slots, or 0 while no index in it is open
+    0      offset of the slots, or 0 while no index in it is open
     1      slots - 1; there are 2^k slots
     2      slots in use: keys, and keys that no row has any more
     3      k: an entry has 2^k words
@@ -17,7 +17,7 @@ exact, so that a join may choose by them.
     9      entries that are in one line of the cache - 1, 0 if one fills it
 
     word   of an index
-    0      place of the next index of the same buffer, or 0
+    0      offset of the next index of the same buffer, or 0
     1      its table
     2      1 while it is open: what its words in the table say is true; else they are 0
     3      which word of an entry is its own
@@ -171,7 +171,7 @@ def _home(base, table, row, offsets, first):
 
 @kernel
 def next_slot(slot, home, near, last):
-    """The slot where a search goes on: through the line where it began, then from the same place of the next line."""
+    """The slot where a search goes on: through the line where it began, then at the same position of the next."""
     turned = (slot & ~near) | ((slot + 1) & near)
     return turned if (turned ^ home) & near != 0 else (turned + near + 1) & last
 
@@ -194,7 +194,7 @@ def is_far(base, table):
 
 @kernel
 def home_of(base, table, row, offsets):
-    """The place where the search for a key will begin, to have it brought near; 0 if there are no slots."""
+    """The offset where the search for a key will begin, to have it brought near; 0 if there are no slots."""
     if load(base, table + DATA) == 0:
         return 0
     return _home(base, table, row, offsets, _first(base, row, offsets, load(base, table + LEAD)))
@@ -202,7 +202,7 @@ def home_of(base, table, row, offsets):
 
 @kernel
 def _entry(base, table, row, offsets):
-    """The entry of the key that a row has at `offsets` (the place of as many words as it has), or a free slot."""
+    """The entry of the key that a row has at `offsets` (the offset of as many words as it has), or a free slot."""
     first, recent = _first(base, row, offsets, load(base, table + LEAD)), load(base, table + RECENT)
     if load(base, recent) == first and load(base, table + WORDS) == 1:
         return recent  # a row that comes asks several indexes for its key
@@ -228,7 +228,7 @@ def _search(base, table, row, offsets, first):
 
 @kernel
 def find(base, index, row, offsets):
-    """The place of an open index's word about the key that a row has at `offsets`: 0 is there if no row has it."""
+    """The offset of an open index's word about the key that a row has at `offsets`: 0 is there if no row has it."""
     return _entry(base, load(base, index + TABLE), row, offsets) + load(base, index + OWN)
 
 

@@ -172,11 +172,11 @@ def swap(base, buffer, row, twin):
         return change(base, buffer, row) != -2 and change(base, buffer, twin) != -2
     mixed, other = row_hash(base, buffer, row), row_hash(base, buffer, twin)
     position = _locate(base, buffer, row, mixed)
-    place = row_of(base, buffer, position)
-    if position < 0 or load(base, place) != 1 or _locate(base, buffer, twin, other) >= 0:
+    offset = row_of(base, buffer, position)
+    if position < 0 or load(base, offset) != 1 or _locate(base, buffer, twin, other) >= 0:
         return change(base, buffer, row) != -2 and change(base, buffer, twin) != -2
     remove_mark(base, load(base, buffer + FINDER), mark_of(mixed, position))
-    copy(base, twin, place, load(base, buffer + WIDTH))
+    copy(base, twin, offset, load(base, buffer + WIDTH))
     return add_mark(base, load(base, buffer + FINDER), mark_of(other, position))
 
 
@@ -215,10 +215,10 @@ def _append(base, buffer, row, weight):
         not resize(base, buffer, 2 * room, load(base, buffer + STRIDE))
     ):
         return -2
-    place, bare = row_of(base, buffer, position), load(base, buffer + BARE)
-    store(base, place + bare, weight)
+    offset, bare = row_of(base, buffer, position), load(base, buffer + BARE)
+    store(base, offset + bare, weight)
     for word in range(bare + 1, load(base, buffer + WIDTH)):
-        store(base, place + word, load(base, row + word))
+        store(base, offset + word, load(base, row + word))
     store(base, buffer + NEXT, position + 1)
     store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
     if not enter_all(base, buffer, position, row):
@@ -282,8 +282,8 @@ def _seen(base, buffer, row, first, end):
     """The first position of those from one to another that has a row, or -1."""
     width, bare = load(base, buffer + WIDTH), load(base, buffer + BARE)
     for position in range(first, end):
-        place = row_of(base, buffer, position)
-        if load(base, place + bare) != 0 and same(base, place, row, bare + 1, width):
+        offset = row_of(base, buffer, position)
+        if load(base, offset + bare) != 0 and same(base, offset, row, bare + 1, width):
             return position
     return -1
 
@@ -306,13 +306,13 @@ def _drop(base, buffer, position):
     store(base, buffer + ROWS, load(base, buffer + ROWS) - 1)
     first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
     while first < end:
-        place = row_of(base, buffer, first)
+        offset = row_of(base, buffer, first)
         if load(base, weight_at(base, buffer, first)) != 0:
             break
         index = load(base, buffer + INDEXES)
         while index != 0:
             if load(base, index + OPEN) != 0:
-                found = find(base, index, place, index + KEY)
+                found = find(base, index, offset, index + KEY)
                 store(base, found, less(load(base, found)))
             index = load(base, index + FOLLOWING)
         first += 1
@@ -367,9 +367,9 @@ def become_bag(base, buffer):
     store(base, buffer + BARE, 0)
     store(base, buffer + BEFORE, -data)
     for position in range(first, end):
-        place = old - bare + (position & (size - 1)) * before
-        put_head(base, bare, place, row)
-        copy(base, place + COLUMNS, row + COLUMNS, links_at - COLUMNS)
+        offset = old - bare + (position & (size - 1)) * before
+        put_head(base, bare, offset, row)
+        copy(base, offset + COLUMNS, row + COLUMNS, links_at - COLUMNS)
         if load(base, row) != 0 and _change_bag(base, buffer, row) == -2:
             return False
     give(base, old, size * before)
@@ -404,12 +404,12 @@ def _change_bag(base, buffer, row):
     position = _locate(base, buffer, row, mixed)
     if position < 0:
         return -1 if weight == 0 else _insert(base, buffer, row, mixed)
-    place = row_of(base, buffer, position)
-    weight += load(base, place)
+    offset = row_of(base, buffer, position)
+    weight += load(base, offset)
     if weight == 0:
         _delete(base, buffer, position, mixed)
         return -1
-    store(base, place, weight)
+    store(base, offset, weight)
     return position
 
 
@@ -424,14 +424,14 @@ def _insert(base, buffer, row, mixed):
             return -2
     if not add_mark(base, load(base, buffer + FINDER), mark_of(mixed, position)):
         return -2
-    place = row_of(base, buffer, position)
+    offset = row_of(base, buffer, position)
     if load(base, buffer + FREE) != 0:
-        store(base, buffer + FREE, load(base, place + _NEXT_FREE))
+        store(base, buffer + FREE, load(base, offset + _NEXT_FREE))
     else:
         store(base, buffer + NEXT, position + 1)
-    copy(base, row, place, width)
+    copy(base, row, offset, width)
     for word in range(load(base, buffer + OWN)):
-        store(base, place + width + word, 0)
+        store(base, offset + width + word, 0)
     store(base, buffer + ROWS, load(base, buffer + ROWS) + 1)
     if not enter_all(base, buffer, position, row):
         return -2
@@ -440,15 +440,15 @@ def _insert(base, buffer, row, mixed):
 
 @kernel
 def _delete(base, buffer, position, mixed):
-    place = row_of(base, buffer, position)
+    offset = row_of(base, buffer, position)
     index = load(base, buffer + INDEXES)
     while index != 0:
         if load(base, index + OPEN) != 0:
-            unlink(base, buffer, index, place)
+            unlink(base, buffer, index, offset)
         index = load(base, index + FOLLOWING)
     remove_mark(base, load(base, buffer + FINDER), mark_of(mixed, position))
-    store(base, place, 0)
-    store(base, place + _NEXT_FREE, load(base, buffer + FREE))
+    store(base, offset, 0)
+    store(base, offset + _NEXT_FREE, load(base, buffer + FREE))
     store(base, buffer + FREE, position + 1)
     rows, end = load(base, buffer + ROWS) - 1, load(base, buffer + NEXT)
     store(base, buffer + ROWS, rows)

@@ -6,7 +6,7 @@ that is new, and to forget one whose number is known, no other row is touched.
     word   of a finder
     0      rows in it
     1      slots - 1; there are 2^k slots
-    2      place of the slots
+    2      offset of the slots
 
 A slot is 0 if it is empty, or a *mark*: the sign bit, 31 bits of the hash, 32 bits of the row's number.  The home of a
 mark is in its own bits: marks are moved without looking at rows.  A search goes round the line of the cache that its
@@ -32,7 +32,7 @@ _SIGN = -(2**63)
 
 @kernel
 def make_finder(base):
-    """A new, empty finder: its place, or 0 if the arena is full."""
+    """A new, empty finder: its offset, or 0 if the arena is full."""
     finder = take(base, FINDER_WORDS)
     if finder == 0 or not _resize(base, finder, _LEAST):
         return 0
@@ -47,11 +47,11 @@ def drop_finder(base, finder):
 
 
 @kernel
-def hash_of(base, place, words):
+def hash_of(base, offset, words):
     """A hash of some words."""
     mixed = 0
     for word in range(words):
-        mixed = (mixed ^ load(base, place + word)) * _MIX
+        mixed = (mixed ^ load(base, offset + word)) * _MIX
         mixed ^= mixed >> 32
     return mixed
 
@@ -76,7 +76,7 @@ def is_far(base, finder):
 
 @kernel
 def slot_of(base, finder, mark):
-    """The place of the slot where the search for a mark begins."""
+    """The offset of the slot where the search for a mark begins."""
     return load(base, finder + SLOTS) + ((mark >> 32) & load(base, finder + LAST))
 
 
@@ -87,11 +87,11 @@ def expect_mark(base, finder, mark):
 
 
 @kernel
-def seek(base, finder, mark, place):
-    """The place of the next mark with the hash of this one, or 0: behind `place`, or the first one if that is 0."""
+def seek(base, finder, mark, offset):
+    """The offset of the next mark with the hash of this one, or 0: behind `offset`, or the first one if that is 0."""
     slots, last = load(base, finder + SLOTS), load(base, finder + LAST)
     home = (mark >> 32) & last
-    slot = home if place == 0 else next_slot(place - slots, home, _NEAR, last)
+    slot = home if offset == 0 else next_slot(offset - slots, home, _NEAR, last)
     while True:
         found = load(base, slots + slot)
         if found == 0:

@@ -10,17 +10,17 @@ had them, and its weight in the word before them.
     2      rows that there is room for, a power of two
     3      words of a row as it comes: 4 + columns
     4      words of a row as it is kept
-    5      place of the rows
+    5      offset of the rows
     6      row of a position = (position & this) rows after the first: a ring's positions only grow, a bag's do not
     7, 8   first position, and the one after the last
     9      bag: first free position + 1, or 0
-    10     bag: place of the finder of its rows
-    11     place of the first index, or 0
+    10     bag: offset of the finder of its rows
+    11     offset of the first index, or 0
     12     ring: rows that may be looked at for one that leaves out of turn
     13     bag: words per row that an operator keeps for itself
     14     where in a row its weight is: 0, or 3 if it is a bare ring
     15     word 14 less word 5: the words of a row are counted from the opposite of this, which is before the block of
-           the rows, and must not be taken for a place in the block that is there
+           the rows, and must not be taken for an offset in the block that is there
 
     word   of a row as it is kept
     0 …    the row as it came (delta_queue.py), or of a bare ring from word 3 on, its weight, and then its columns
@@ -75,14 +75,14 @@ _IDLE_ROWS, _IDLE_LEAST = 4, 256
 
 @kernel
 def row_of(base, buffer, position):
-    """The place of the row at a position."""
+    """The offset of the row at a position."""
     position &= load(base, buffer + MASK)
     return position * load(base, buffer + STRIDE) - load(base, buffer + BEFORE)
 
 
 @kernel
 def weight_at(base, buffer, position):
-    """The place of the weight of the row at a position, which is there in any buffer."""
+    """The offset of the weight of the row at a position, which is there in any buffer."""
     return row_of(base, buffer, position) + load(base, buffer + BARE)
 
 
@@ -138,8 +138,8 @@ def resize(base, buffer, room, stride):
         return False
     first, end = load(base, buffer + FIRST), load(base, buffer + NEXT)
     for position in range(first, end):
-        place = weight_at(base, buffer, position)
-        copy(base, place, data + ((position & (room - 1)) if ring else position) * stride, width)
+        offset = weight_at(base, buffer, position)
+        copy(base, offset, data + ((position & (room - 1)) if ring else position) * stride, width)
     give(base, old, before * width)
     store(base, buffer + DATA, data)
     store(base, buffer + BEFORE, bare - data)
@@ -168,7 +168,7 @@ def set_link(base, row, link, position):
 
 @kernel
 def probe(base, buffer, index, row, offsets):
-    """The place of the index's word about the key of `row`, as `find` has it, or 0 if it is better read row by row."""
+    """The offset of the index's word about the key of `row`, as `find` has it, or 0 if it is better read row by row."""
     if load(base, index + OPEN) == 0 and (load(base, buffer + ROWS) <= SCAN or not build(base, buffer, index)):
         return 0
     store(base, index + IDLE, 0)
@@ -195,9 +195,9 @@ def close(base, buffer, index):
     """Close an index that is open; it may have some of the rows of its buffer only."""
     if shut_index(base, index):
         for position in range(load(base, buffer + FIRST), load(base, buffer + NEXT)):
-            place = row_of(base, buffer, position)
-            if load(base, buffer + KIND) == RING or load(base, place) != 0:
-                store(base, find(base, index, place, index + KEY), 0)
+            offset = row_of(base, buffer, position)
+            if load(base, buffer + KIND) == RING or load(base, offset) != 0:
+                store(base, find(base, index, offset, index + KEY), 0)
 
 
 @kernel
@@ -222,7 +222,7 @@ def enter_all(base, buffer, position, row):
 @kernel
 def _link(base, buffer, index, position, row):
     """Put a row at the head of its key's rows, or where its stamps belong."""
-    place, link = row_of(base, buffer, position), load(base, index + LINK)
+    offset, link = row_of(base, buffer, position), load(base, index + LINK)
     found = enter(base, index, row)
     if found == 0:
         return False
@@ -230,16 +230,16 @@ def _link(base, buffer, index, position, row):
     older = rows & NEWEST if rows != ONE else NONE
     newest = (rows & ~NEWEST) | (position & NEWEST)
     if load(base, buffer + KIND) == RING:
-        set_link(base, place, link, older)
+        set_link(base, offset, link, older)
         store(base, found, newest)
         return True
     before = NONE
     if load(base, index + SORTED) != 0:
-        while older != NONE and newer(base, row_of(base, buffer, older), place):
+        while older != NONE and newer(base, row_of(base, buffer, older), offset):
             before = older
             older = link_of(base, row_of(base, buffer, older), link)
-    set_link(base, place, link, older)
-    set_link(base, place, link + 1, before)
+    set_link(base, offset, link, older)
+    set_link(base, offset, link + 1, before)
     if older != NONE:
         set_link(base, row_of(base, buffer, older), link + 1, position)
     if before != NONE:
@@ -249,12 +249,12 @@ def _link(base, buffer, index, position, row):
 
 
 @kernel
-def unlink(base, buffer, index, place):
+def unlink(base, buffer, index, offset):
     """Take a bag's row out of the rows of its key."""
     link = load(base, index + LINK)
-    found = find(base, index, place, index + KEY)
+    found = find(base, index, offset, index + KEY)
     rows = less(load(base, found))
-    older, before = link_of(base, place, link), link_of(base, place, link + 1)
+    older, before = link_of(base, offset, link), link_of(base, offset, link + 1)
     if older != NONE:
         set_link(base, row_of(base, buffer, older), link + 1, before)
     if before != NONE:

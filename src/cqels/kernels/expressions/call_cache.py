@@ -2,8 +2,8 @@
 
     word   of a memo                            word   of a request, and of a record in the pool
     0      records in it                        0      number of the function
-    1, 2   place and slots of the hash table    1      arguments
-    3, 4   place of the pool, words used        2      result: the word of a term, 0 for an error
+    1, 2   offset and slots of the hash table    1      arguments
+    3, 4   offset of the pool, words used        2      result: the word of a term, 0 for an error
     5      words there is room for              3 …    arguments: words of terms, or plain numbers
     6      words the pool may have at most
 
@@ -25,7 +25,7 @@ _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 
 @kernel
 def make_memo(base, limit):
-    """A new, empty memo whose pool has at most so many words (at least 512): its place, or 0 if the arena is full."""
+    """A new, empty memo whose pool has at most so many words (at least 512): its offset, or 0 if the arena is full."""
     memo = take_shared(base, MEMO_WORDS)
     if memo == 0:
         return 0
@@ -53,7 +53,7 @@ def forget(base, memo):
 
 @kernel
 def _slot(base, memo, request):
-    """The place of the table's slot that holds a request's record, or of the empty one where it belongs."""
+    """The offset of the table's slot that holds a request's record, or of the empty one where it belongs."""
     function, arguments = load(base, request + FUNCTION), load(base, request + ARGUMENTS)
     hash_ = function * _MIX
     for number in range(FIRST_ARGUMENT, FIRST_ARGUMENT + arguments):

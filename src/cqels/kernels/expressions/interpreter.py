@@ -1,7 +1,7 @@
 """Expressions as programs: what a program looks like in the arena, and the interpreter that runs one for a row.
 
     word   of a program
-    0      place of the memo
+    0      offset of the memo
     1      where its request begins, counted from the program's first word (`cqels.kernels.expressions.call_cache`)
     2      where its code begins
     3      words of the program
@@ -298,10 +298,10 @@ def _call(base, program, row, dictionary, target, at):
         argument = load(base, at + 4 + number)
         operand = argument >> 1
         if operand < 0:
-            place = row + ~operand
+            offset = row + ~operand
         else:
-            place = registers + operand * REGISTER_WORDS + (LOW if argument & 1 else WORD)
-        store(base, request + FIRST_ARGUMENT + number, load(base, place))
+            offset = registers + operand * REGISTER_WORDS + (LOW if argument & 1 else WORD)
+        store(base, request + FIRST_ARGUMENT + number, load(base, offset))
     if not recall(base, load(base, program + MEMO), request):
         return False
     read(base, target, dictionary, load(base, request + RESULT))

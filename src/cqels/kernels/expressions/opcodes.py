@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """The operations: `t` is the register of the result, `a` and `b` the operands, `to` a place in the code."""
+    """The operations: `t` is the register of the result, `a` and `b` the operands, `to` a position in the code."""
 
     END = 0
     MOVE = 1  # t a

@@ -1,8 +1,8 @@
 """The arena: one large array of 64-bit words, and the kernels that read, write and hand out parts of it.
 
-Everything the engine knows lives here.  A *place* is the number of a word, counted from the arena's first, so it stays
-true when the arena is copied, written to a file, or mapped by another process.  Kernels get the address of the first
-word (`base`) and places; `load` and `store` are single machine instructions.
+Everything the engine knows lives here.  An *offset* is the number of a word, counted from the arena's first, so it
+stays true when the arena is copied, written to a file, or mapped by another process.  Kernels get the address of the
+first word (`base`) and offsets; `load` and `store` are single machine instructions.
 
 The arena's memory is reserved once as address space and becomes real page by page as it is touched: nothing ever moves,
 and kernels can take memory without asking anyone.
@@ -13,7 +13,7 @@ and kernels can take memory without asking anyone.
     2      words of the arena
     3      words in use: handed out and not given back
     4      the first heap of the list of heaps, or 0
-    5–13   places of the engine's own tables (what they are is up to the engine)
+    5–13   offsets of the engine's own tables (what they are is up to the engine)
     14     the heap in use: that of the arena itself (SHARED), or one of the list
     16–67  the heap of the arena itself
 
@@ -21,9 +21,9 @@ Each pipeline has a heap: what is taken while the heap is in use (`Arena.heap`) 
 goes (`Arena.dissolve`).
 
     word   of a heap
-    0–47   free lists: word k is the place of a free block of 2^k words, whose first word is the next one, or 0
+    0–47   free lists: word k is the offset of a free block of 2^k words, whose first word is the next one, or 0
     48     the last page of its ledger of blocks: words of the page, the page before it, its entries, then
-           place · 64 + power of each block; the heap of the arena itself has none
+           offset · 64 + power of each block; the heap of the arena itself has none
     49     words in use
     50     words in use above which `take` has nothing more: 0 for no such limit, REACHED once it was met
     51, 52 the heaps before and after it in the list, or 0
@@ -39,9 +39,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,7 @@ from llvmlite import ir
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.compiler.type_inference import WORD, lowered
+from cqels.kernels.memory.mapped_memory import head_of, mapped
 from cqels.model.errors import ArenaFull
 
 MAGIC = 0x4351454C5300_0002  # "CQELS", layout 2
@@ -58,28 +58,25 @@ POWERS = 48
 LEDGER, HEAP_HELD, LIMIT, BEFORE, AFTER = range(POWERS, POWERS + 5)
 HEAP_WORDS = POWERS + 5
 REACHED = 1
-RESERVE = 1 << 38
-"""Bytes of address space reserved for an arena in memory, where the system allows it."""
 TRIM = 1 << 20
 """Free words from which on it is worth while to let the system have their memory."""
 _PAGE_WORDS, _PAGE_BEFORE, _PAGE_COUNT, _PAGE_FIRST = range(4)
 _FIRST_PAGE, _LARGEST_PAGE = 5, 12  # pages of a ledger have 2^5 to 2^12 words
 _LARGE = 17  # a block of 2^17 words is large
 _LINE = 3  # a line of the cache has 2^3 words
-_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux: address space that is not counted as memory until it is touched
 
 
-def load(base, place):
-    """The word at a place."""
-    return ctypes.c_int64.from_address(base + place * 8).value
+def load(base, offset):
+    """The word at an offset."""
+    return ctypes.c_int64.from_address(base + offset * 8).value
 
 
-def store(base, place, value):
-    """Write the word at a place."""
-    ctypes.c_int64.from_address(base + place * 8).value = value
+def store(base, offset, value):
+    """Write the word at an offset."""
+    ctypes.c_int64.from_address(base + offset * 8).value = value
 
 
-def fetch(base, place):
+def fetch(base, offset):
     """Have a word brought near without waiting for it: a table of many keys is far away, and one can work meanwhile."""
 
 
@@ -90,23 +87,23 @@ def call(address, one, two, three):
 
 
 def shift(base, source, target, words):
-    """Copy many words from one place to another; the two may overlap."""
+    """Copy many words from one offset to another; the two may overlap."""
     ctypes.memmove(base + 8 * target, base + 8 * source, 8 * words)
 
 
 @lowered(load)
-def _load(builder, base, place):
-    return builder.load(_pointer(builder, base, place))
+def _load(builder, base, offset):
+    return builder.load(_pointer(builder, base, offset))
 
 
 @lowered(store)
-def _store(builder, base, place, value) -> None:
-    builder.store(value, _pointer(builder, base, place))
+def _store(builder, base, offset, value) -> None:
+    builder.store(value, _pointer(builder, base, offset))
 
 
 @lowered(fetch)
-def _fetch(builder, base, place) -> None:
-    pointer = builder.bitcast(_pointer(builder, base, place), ir.IntType(8).as_pointer())
+def _fetch(builder, base, offset) -> None:
+    pointer = builder.bitcast(_pointer(builder, base, offset), ir.IntType(8).as_pointer())
     number = ir.IntType(32)
     prefetch = builder.module.declare_intrinsic(
         "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
@@ -130,13 +127,13 @@ def _call(builder, address, one, two, three):
     return builder.call(builder.inttoptr(address, target), [one, two, three])
 
 
-def _pointer(builder, base, place):
-    return builder.gep(builder.inttoptr(base, WORD.as_pointer()), [place])
+def _pointer(builder, base, offset):
+    return builder.gep(builder.inttoptr(base, WORD.as_pointer()), [offset])
 
 
 @kernel
 def take(base, words):
-    """A block of at least `words` words, all 0: its place, or 0 if the arena is full, or the heap at its limit.
+    """A block of at least `words` words, all 0: its offset, or 0 if the arena is full, or the heap at its limit.
 
     Blocks are powers of two; `give` needs the same number of words again, in the same heap.
     """
@@ -148,43 +145,43 @@ def take(base, words):
     if limit != 0 and load(base, heap + HEAP_HELD) + (1 << power) > limit:
         store(base, heap + LIMIT, REACHED)
         return 0
-    place = load(base, heap + power)
-    if place != 0:
-        store(base, heap + power, load(base, place))
+    offset = load(base, heap + power)
+    if offset != 0:
+        store(base, heap + power, load(base, offset))
         for word in range(1 << power):
-            store(base, place + word, 0)
+            store(base, offset + word, 0)
     else:
         if heap != SHARED and not _make_room_in_ledger(base, heap):
             return 0
-        place = _carve(base, power)
-        if place == 0:
+        offset = _carve(base, power)
+        if offset == 0:
             return 0
         if heap != SHARED:
             page = load(base, heap + LEDGER)
             count = load(base, page + _PAGE_COUNT)
-            store(base, page + _PAGE_FIRST + count, place << 6 | power)
+            store(base, page + _PAGE_FIRST + count, offset << 6 | power)
             store(base, page + _PAGE_COUNT, count + 1)
     store(base, heap + HEAP_HELD, load(base, heap + HEAP_HELD) + (1 << power))
     store(base, HELD, load(base, HELD) + (1 << power))
-    return place
+    return offset
 
 
 @kernel
 def _carve(base, power):
     """A block of 2^power words, all 0, that belongs to no heap yet: one that is free, or new; 0 if there is none."""
-    place = load(base, SHARED + power)
-    if place != 0:
-        store(base, SHARED + power, load(base, place))
+    offset = load(base, SHARED + power)
+    if offset != 0:
+        store(base, SHARED + power, load(base, offset))
         for word in range(1 << power):
-            store(base, place + word, 0)
-        return place
-    place = load(base, USED)
+            store(base, offset + word, 0)
+        return offset
+    offset = load(base, USED)
     if power >= _LINE:
-        place = (place + (1 << _LINE) - 1) & -(1 << _LINE)
-    if place + (1 << power) > load(base, SIZE):
+        offset = (offset + (1 << _LINE) - 1) & -(1 << _LINE)
+    if offset + (1 << power) > load(base, SIZE):
         return 0
-    store(base, USED, place + (1 << power))
-    return place
+    store(base, USED, offset + (1 << power))
+    return offset
 
 
 @kernel
@@ -208,14 +205,14 @@ def _make_room_in_ledger(base, heap):
 
 
 @kernel
-def give(base, place, words):
+def give(base, offset, words):
     """Hand a block back to the heap in use, which it was taken from."""
     power = 1
     while (1 << power) < words:
         power += 1
     heap = load(base, HEAP)
-    store(base, place, load(base, heap + power))
-    store(base, heap + power, place)
+    store(base, offset, load(base, heap + power))
+    store(base, heap + power, offset)
     store(base, heap + HEAP_HELD, load(base, heap + HEAP_HELD) - (1 << power))
     store(base, HELD, load(base, HELD) - (1 << power))
 
@@ -225,23 +222,23 @@ def take_shared(base, words):
     """A block as from `take` that belongs to the arena itself, whatever heap is in use."""
     heap = load(base, HEAP)
     store(base, HEAP, SHARED)
-    place = take(base, words)
+    offset = take(base, words)
     store(base, HEAP, heap)
-    return place
+    return offset
 
 
 @kernel
-def give_shared(base, place, words):
+def give_shared(base, offset, words):
     """Hand a block back that belongs to the arena itself."""
     heap = load(base, HEAP)
     store(base, HEAP, SHARED)
-    give(base, place, words)
+    give(base, offset, words)
     store(base, HEAP, heap)
 
 
 @kernel
 def make_heap(base):
-    """A new heap, first of the list: its place, or 0 if the arena is full."""
+    """A new heap, first of the list: its offset, or 0 if the arena is full."""
     heap = take_shared(base, HEAP_WORDS)
     if heap == 0:
         return 0
@@ -279,22 +276,22 @@ def dissolve_heap(base, heap):
 
 
 @kernel
-def _release(base, place, power):
+def _release(base, offset, power):
     """Make a block of 2^power words free in the heap of the arena itself."""
-    store(base, place, load(base, SHARED + power))
-    store(base, SHARED + power, place)
+    store(base, offset, load(base, SHARED + power))
+    store(base, SHARED + power, offset)
 
 
 @kernel
 def copy(base, source, target, words):
-    """Copy words from one place to another; the two do not overlap."""
+    """Copy words from one offset to another; the two do not overlap."""
     for word in range(words):
         store(base, target + word, load(base, source + word))
 
 
 @kernel
 def make_room(base, count, room_at, data_at):
-    """Let an array of so many words have one more, whose room and place stand at two places: False if there is none."""
+    """Let an array of `count` words have one more; its room and its offset are at two offsets: False if it is full."""
     room, data = load(base, room_at), load(base, data_at)
     if count == room:
         larger = take(base, 2 * room)
@@ -308,10 +305,10 @@ def make_room(base, count, room_at, data_at):
 
 
 def write_words(arena: Arena, words: Sequence[int]) -> int:
-    """A new block with these words: its place."""
-    place = arena.take(max(len(words), 1))
-    arena.words[place : place + len(words)] = words
-    return place
+    """A new block with these words: its offset."""
+    offset = arena.take(max(len(words), 1))
+    arena.words[offset : offset + len(words)] = words
+    return offset
 
 
 def is_arena(head: bytes) -> bool:
@@ -340,12 +337,12 @@ class Arena:
         """Be the arena that is in a file, instead of what this one was."""
         if self._file is not None and os.path.samestat(path.stat(), self._file):
             return
-        if not is_arena(_head(path)):
+        if not is_arena(head_of(path)):
             raise ValueError("this is not an arena of this version")
         self._become(path, None)
 
     def _become(self, path: Path | None, size: int | None) -> None:
-        self._map = _mapped(path, size)
+        self._map = mapped(path, size)
         self._file = None if path is None else path.stat()
         self._trimmed = 0
         self.words = np.frombuffer(self._map, dtype=np.int64)
@@ -367,7 +364,7 @@ class Arena:
         return int(self.words[HELD])
 
     def blocks(self, heap: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
-        """All blocks that a heap has, free ones among them, in the order of their places, with their sizes."""
+        """All blocks that a heap has, free ones among them, in the order of their offsets, with their sizes."""
         pages = []
         page = int(self.words[heap + LEDGER])
         while page:
@@ -386,25 +383,25 @@ class Arena:
             heap = int(self.words[heap + AFTER])
 
     def free_blocks(self, *, least: int = 1) -> list[tuple[int, int]]:
-        """The blocks of at least so many words that have been given back, in all heaps: their places and sizes."""
+        """The blocks of at least so many words that have been given back, in all heaps: their offsets and sizes."""
         found = []
         lowest = max(least - 1, 0).bit_length()
         for heap in self.heaps():
             for power in (np.flatnonzero(self.words[heap + lowest : heap + POWERS]) + lowest).tolist():
-                place = int(self.words[heap + power])
-                while place:
-                    found.append((place, 1 << power))
-                    place = int(self.words[place])
+                offset = int(self.words[heap + power])
+                while offset:
+                    found.append((offset, 1 << power))
+                    offset = int(self.words[offset])
         return found
 
     def take(self, words: int) -> int:
-        place = int(take(self.base, words))
-        if place == 0:
+        offset = int(take(self.base, words))
+        if offset == 0:
             raise ArenaFull(len(self.words) * 8)
-        return place
+        return offset
 
     def make_heap(self) -> int:
-        """A new heap: its place."""
+        """A new heap: its offset."""
         heap = int(make_heap(self.base))
         if heap == 0:
             raise ArenaFull(len(self.words) * 8)
@@ -438,14 +435,14 @@ class Arena:
         if self._file is not None or free - self._trimmed < TRIM:
             return
         self._trimmed = free
-        for place, size in self.free_blocks(least=1 << _LARGE):
-            first = -(-8 * (place + 1) // mmap.PAGESIZE) * mmap.PAGESIZE  # the first word leads to the next block
-            length = 8 * (place + size) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        for offset, size in self.free_blocks(least=1 << _LARGE):
+            first = -(-8 * (offset + 1) // mmap.PAGESIZE) * mmap.PAGESIZE  # the first word leads to the next block
+            length = 8 * (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE - first
             self._map.madvise(mmap.MADV_DONTNEED, first, length)
 
-    def array(self, place: int, words: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def array(self, offset: int, words: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """A part of the arena as an array that shares its memory."""
-        return self.words[place : place + words]
+        return self.words[offset : offset + words]
 
     def snapshot(self) -> memoryview:
         """The bytes up to the first word never handed out. They do not depend on the size of the arena."""
@@ -465,39 +462,3 @@ class Arena:
         self.words[len(content) : before] = 0
         self.words[SIZE] = len(self.words)
         self._trimmed = 0  # what was written is there, free or not
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(8)
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that nobody else may read: it holds the data of streams. A link is not followed."""
-    number = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    os.fchmod(number, 0o600)
-    return number
-
-
-def _mapped(path: Path | None, size: int | None) -> mmap.mmap:
-    if path is not None:
-        # a page that does not fit on the disk would end the process: an arena that is full says so
-        length = size or min(RESERVE, shutil.disk_usage(path.parent).free * 9 // 10 & -mmap.PAGESIZE)
-        with open(path, "a+b", opener=_private) as file:
-            if (there := os.fstat(file.fileno()).st_size) and size is None:
-                length = there
-            elif there < length:
-                file.truncate(length)  # a sparse file: what is not written takes no space
-            return mmap.mmap(file.fileno(), length)
-    length = size or RESERVE
-    while True:
-        try:
-            made = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-            break
-        except OSError:
-            length //= 2  # a system that counts address space as memory: ask for less
-            if length < 1 << 24:
-                raise
-    with suppress(OSError, AttributeError):  # a system without large pages
-        made.madvise(mmap.MADV_HUGEPAGE)
-    return made

@@ -219,7 +219,7 @@ def same_text(one, other, length):
 
 @kernel
 def copy_text(source, target, length):
-    """Copy bytes; the two places do not overlap."""
+    """Copy bytes; the two ranges do not overlap."""
     position = 0
     while position + 8 <= length:
         put_word(target + position, word(source + position))

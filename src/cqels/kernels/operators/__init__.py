@@ -1,1 +1,1 @@
-"""Operators: windows, joins, aggregation, ordering; each takes deltas from queues and adds deltas to queues."""
+"""Operators (windows, joins, aggregation, ordering: deltas from queues, deltas to queues), and prefetch for them."""

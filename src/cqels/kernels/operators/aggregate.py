@@ -5,11 +5,11 @@ The law: what has been sent, added up, is `Evaluator._group` of all rows that ca
 A step (`step_group`) reads the rows of the input queue and sends, for each group that they touched and that is now
 another, the row that goes and the row that comes.  It gives DONE, or where Python is needed
 
-    ASKING   a term is not known well enough to be put in order: `sort_key_fallback.tell`, and step again;
+    ASKING   a term is not known well enough to be put in order: `sort_key_fallback.answer_term`, and step again;
     WANTED   values that only Python can write, once for each group touched: `aggregate_setup.answer`, step again;
     FULL     the arena is full: nothing can be done.
 
-What was asked for is told, and the step goes on where it stopped.  `aggregate_setup.run_group` does all of that.
+Python answers, and the step goes on where it stopped.  `aggregate_setup.run_group` does all of that.
 
     word    of the operator                                   word    of an aggregate
     0, 1    queues it reads and writes                        0       what it computes
@@ -17,11 +17,11 @@ What was asked for is told, and the step goes on where it stopped.  `aggregate_s
     3       NEWEST, SPANS: times of the group that rows carry 2       aggregate whose state it reads, maybe itself
             SAMPLED: the newest, as an aggregate knows it
     4, 5    keys, aggregates                                  3       state, from the first word of a group
-    6       table: key to place of group                      4       shape of its tree
+    6       table: key to offset of group                      4       shape of its tree
     7       phase of the step: rows, values, sending          5       DISTINCT: table of (group, id) to count, or 0
-    8, 9    row; 0, or 1 + aggregate that it goes on with     6, 7    COUNT(DISTINCT *): columns, and their place;
+    8, 9    row; 0, or 1 + aggregate that it goes on with     6, 7    COUNT(DISTINCT *): columns, and their offset;
     10, 11  first and last group touched, or 0                        GROUP_CONCAT: id of the separator
-    12–14   requests: number, room, place
+    12–14   requests: number, room, offset
     15      words of a group                                  word    of a group
     16–18   shapes: stamps, times, ids                        0       rows
     19      shape that puts terms in order, not their texts   1       next group touched; -1: the last; 0: not touched
@@ -38,7 +38,14 @@ from __future__ import annotations
 
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.containers import delta_queue
-from cqels.kernels.containers.counted_btree import (
+from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
+from cqels.kernels.containers.delta_queue import COUNT as QUEUED
+from cqels.kernels.containers.hash_table import ROOM, entry_at, find, put, remove
+from cqels.kernels.memory.arena import copy, give, load, store, take
+from cqels.kernels.memory.int128 import POWERS, bits_of, double_of, single_bits_of, single_of
+from cqels.kernels.operators.exact_sum import add_number, clear_sum, make_sum
+from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, id_of_result, packed, read_sum
+from cqels.kernels.terms.counted_btree import (
     HEAD,
     TOTAL,
     change,
@@ -52,13 +59,6 @@ from cqels.kernels.containers.counted_btree import (
     rank,
     tree_words,
 )
-from cqels.kernels.containers.delta_queue import ALWAYS, COLUMNS, NEVER, NUMBER, OLDEST, TIME, WEIGHT, add_row, row_at
-from cqels.kernels.containers.delta_queue import COUNT as QUEUED
-from cqels.kernels.containers.hash_table import ROOM, entry_at, find, put, remove
-from cqels.kernels.memory.arena import copy, give, load, store, take
-from cqels.kernels.memory.int128 import POWERS, bits_of, double_of, single_bits_of, single_of
-from cqels.kernels.operators.exact_sum import add_number, clear_sum, make_sum
-from cqels.kernels.operators.exact_sum_value import RESULT_BITS, RESULT_TAG, id_of_result, packed, read_sum
 from cqels.kernels.terms.sort_keys import (
     ASK,
     ASKING,
@@ -72,9 +72,9 @@ from cqels.kernels.terms.sort_keys import (
     LEAST,
     NONE,
     compare_texts,
-    forget_lore,
     register_of,
     sort_key,
+    trim_sort_key_cache,
 )
 from cqels.model import ids
 
@@ -110,7 +110,7 @@ def aggregate_at(base, operator, number):
 
 @kernel
 def _sent_at(base, operator, group):
-    """The place of the values sent; those to send are behind them."""
+    """The offset of the values sent; those to send are behind them."""
     return group + GROUP_KEYS + load(base, operator + KEYS)
 
 
@@ -124,7 +124,7 @@ def _trees_at(base, operator, group):
 
 @kernel
 def make_group(base, operator, key):
-    """A new group for the key at a place; 0 if the arena is full."""
+    """A new group for the key at an offset; 0 if the arena is full."""
     group = take(base, load(base, operator + GROUP_WORDS))
     if group == 0:
         return 0
@@ -252,7 +252,7 @@ def _apply(base, operator, aggregate, group, row, id, weight):
 
 @kernel
 def _count_distinct(base, operator, aggregate, group, row, id):
-    """The place of the count of what an aggregate tells apart."""
+    """The offset of the count of what an aggregate tells apart."""
     key = load(base, operator + SCRATCH)
     store(base, key, group)
     if load(base, aggregate + KIND) == COUNT_ROWS:
@@ -336,12 +336,12 @@ def _request(base, operator, kind, target, number, first, second):
         give(base, load(base, operator + REQUEST_PLACE), room * REQUEST_WORDS)
         store(base, operator + REQUEST_PLACE, larger)
         store(base, operator + REQUEST_ROOM, 2 * room)
-    place = load(base, operator + REQUEST_PLACE) + count * REQUEST_WORDS
-    store(base, place, kind)
-    store(base, place + 1, target)
-    store(base, place + 2, number)
-    store(base, place + 3, first)
-    store(base, place + 4, second)
+    offset = load(base, operator + REQUEST_PLACE) + count * REQUEST_WORDS
+    store(base, offset, kind)
+    store(base, offset + 1, target)
+    store(base, offset + 2, number)
+    store(base, offset + 3, first)
+    store(base, offset + 4, second)
     store(base, operator + REQUESTS, count + 1)
     return DONE
 
@@ -589,7 +589,7 @@ def step_group(base, operator):
     """Read the input queue, write the output queue, or go on with that: DONE, ASKING, WANTED or FULL."""
     if load(base, operator + PHASE) == PHASE_ROWS:
         if load(base, operator + ROW) == 0 and load(base, operator + RESUME) == 0:
-            forget_lore(base, load(base, operator + TERMS))
+            trim_sort_key_cache(base, load(base, operator + TERMS))
         status = _take_rows(base, operator)
         if status != DONE:
             return status
@@ -611,7 +611,7 @@ def step_group(base, operator):
 
 
 @kernel
-def tell_groups(base, operator, now):
+def resend_groups(base, operator, now):
     """Send the rows of all groups once more: rows.DONE or rows.FULL."""
     table = load(base, operator + TABLE)
     for slot in range(load(base, table + ROOM)):
@@ -625,7 +625,7 @@ def tell_groups(base, operator, now):
 
 @kernel
 def group_step(base, operator, now):
-    """The step as the machine takes it: NEED_CALL where Python has to do something first (`aggregate_setup.serve`)."""
+    """The step as the scheduler takes it: NEED_CALL where Python has to help first (`aggregate_setup.serve`)."""
     status = step_group(base, operator)
     if status == DONE:
         return delta_queue.DONE

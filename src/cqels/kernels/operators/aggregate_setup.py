@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from pyoxigraph import Literal, NamedNode
 
-from cqels.kernels.containers.counted_btree import TERM, TERM_TEXT, UP, keys_of, make_shape
 from cqels.kernels.containers.hash_table import make_table, put
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.operators import aggregate as g
@@ -37,7 +36,8 @@ from cqels.kernels.operators.exact_sum import (
     make_sum,
 )
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import tell
+from cqels.kernels.terms.counted_btree import TERM, TERM_TEXT, UP, keys_of, make_shape
+from cqels.kernels.terms.sort_key_fallback import answer_term
 from cqels.kernels.terms.sort_keys import ASKING, DONE
 from cqels.model import ids
 from cqels.model.dictionary import decode, encode
@@ -95,7 +95,7 @@ def make_grouping(
     *,
     fresh: int = 0,
 ) -> int:
-    """A GROUP BY operator between two queues: its place.  Rows written are the keys, then a column for each fold.
+    """A GROUP BY operator between two queues: its offset.  Rows written are the keys, then a column for each fold.
 
     `fresh` says which times of a group its row has: NEWEST, or with SPANS that of its oldest element too.
     """
@@ -159,9 +159,9 @@ def _place_folds(dictionary: ArenaDictionary, terms: int, operator: int, folds: 
         words[aggregate + g.OWNER], words[aggregate + g.STATE] = states[shared]
         words[aggregate + g.SHAPE] = shapes.get(family, 0)
         if kind == g.COUNT_ROWS:
-            place = arena.take(max(len(fold.columns), 1))
-            words[place : place + len(fold.columns)] = fold.columns
-            words[aggregate + g.EXTRA], words[aggregate + g.EXTRA_PLACE] = len(fold.columns), place
+            block = arena.take(max(len(fold.columns), 1))
+            words[block : block + len(fold.columns)] = fold.columns
+            words[aggregate + g.EXTRA], words[aggregate + g.EXTRA_PLACE] = len(fold.columns), block
         elif kind == g.CONCAT:
             separator = encode(Literal(fold.separator), dictionary)
             dictionary.pin([separator])
@@ -188,7 +188,7 @@ def run_group(dictionary: ArenaDictionary, operator: int) -> None:
     arena = dictionary.arena
     while (status := g.step_group(arena.base, operator)) != DONE:
         if status == ASKING:
-            tell(dictionary, int(arena.words[operator + g.TERMS]))
+            answer_term(dictionary, int(arena.words[operator + g.TERMS]))
         elif status == g.WANTED:
             answer(dictionary, operator)
         else:
@@ -201,15 +201,15 @@ def serve(dictionary: ArenaDictionary, operator: int) -> None:
     if words[operator + g.PHASE] == g.PHASE_SENDING and words[operator + g.REQUESTS] != 0:
         answer(dictionary, operator)
     else:
-        tell(dictionary, int(words[operator + g.TERMS]))
+        answer_term(dictionary, int(words[operator + g.TERMS]))
 
 
 def answer(dictionary: ArenaDictionary, operator: int) -> None:
     """Write the ids of the values that a step wants."""
     words = dictionary.arena.words
-    place = int(words[operator + g.REQUEST_PLACE])
+    offset = int(words[operator + g.REQUEST_PLACE])
     for request in range(int(words[operator + g.REQUESTS])):
-        at = place + request * g.REQUEST_WORDS
+        at = offset + request * g.REQUEST_WORDS
         kind, target, number, first, second = map(int, words[at : at + g.REQUEST_WORDS])
         try:
             term: Term | None = _wanted(dictionary, operator, kind, number, first, second)
@@ -291,15 +291,15 @@ def _limbs(limbs: npt.NDArray[np.int64]) -> int:
 
 
 def _decimals(arena: Arena, sum_: int) -> Fraction:
-    place = int(arena.words[sum_ + PLACE_OF_DECIMALS])
-    if place == 0:
+    offset = int(arena.words[sum_ + PLACE_OF_DECIMALS])
+    if offset == 0:
         return Fraction(0)
-    return Fraction(_limbs(arena.array(place, DECIMAL_LIMBS)), 10 ** int(arena.words[sum_ + SCALE]))
+    return Fraction(_limbs(arena.array(offset, DECIMAL_LIMBS)), 10 ** int(arena.words[sum_ + SCALE]))
 
 
 def _row(arena: Arena, part: int) -> Fraction:
-    first, limbs, place = (int(arena.words[part + word]) for word in (FIRST, LIMBS, PLACE))
-    return _limbs(arena.array(place, limbs)) * Fraction(2) ** (32 * (first - ONE)) if place else Fraction(0)
+    first, limbs, offset = (int(arena.words[part + word]) for word in (FIRST, LIMBS, PLACE))
+    return _limbs(arena.array(offset, limbs)) * Fraction(2) ** (32 * (first - ONE)) if offset else Fraction(0)
 
 
 def _decimal(exact: Fraction) -> Decimal:

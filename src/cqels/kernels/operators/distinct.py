@@ -9,7 +9,7 @@ With spans, the oldest element of the output is that of all duplicates.
     1, 2   queues of input and output
     3      one-way index of all columns; 0 with freshness
     4, 5   with freshness: bag of the duplicates, and its index of all columns in order of stamps
-    6      with freshness: place of the row that was newest
+    6      with freshness: offset of the row that was newest
     7      with freshness: 1 with spans
 """
 
@@ -41,8 +41,8 @@ IN, OUT, COUNTS, DUPLICATES, BY_STAMPS, BEFORE, SPANS = range(1, 8)
 def make_distinct(arena: Arena, out: int, queue: int, *, freshness: bool, spans: bool = False) -> int:
     """Let each solution of a queue through once."""
     columns = int(arena.words[queue + WIDTH]) - COLUMNS
-    place = arena.take(8)
-    words = arena.array(place, 8)
+    offset = arena.take(8)
+    words = arena.array(offset, 8)
     words[IN], words[OUT], words[SPANS] = queue, out, spans
     if freshness:
         words[DUPLICATES] = make_bag(arena, columns)
@@ -50,7 +50,7 @@ def make_distinct(arena: Arena, out: int, queue: int, *, freshness: bool, spans:
         words[BEFORE] = arena.take(COLUMNS + columns)
     else:
         words[COUNTS] = make_counter(arena, [COLUMNS + column for column in range(columns)])
-    return place
+    return offset
 
 
 @kernel
@@ -109,30 +109,30 @@ def _as_new(base, one, other):
 
 @kernel
 def _oldest(base, distinct, bag, index, newest):
-    """The time of the oldest element of a solution whose newest duplicate is at a place."""
+    """The time of the oldest element of a solution whose newest duplicate is at an offset."""
     oldest = load(base, newest + OLDEST)
     if load(base, distinct + SPANS) == 0:
         return oldest
     rows = load(base, find(base, index, newest, index + KEY))
     position = rows & NEWEST
     for _ in range(rows >> 32):
-        place = row_of(base, bag, position)
-        if load(base, place + WEIGHT) > 0:
-            oldest = min(oldest, load(base, place + OLDEST))
-        position = link_of(base, place, load(base, index + LINK))
+        offset = row_of(base, bag, position)
+        if load(base, offset + WEIGHT) > 0:
+            oldest = min(oldest, load(base, offset + OLDEST))
+        position = link_of(base, offset, load(base, index + LINK))
     return oldest
 
 
 @kernel
 def _newest(base, bag, index, row):
-    """The place of the newest duplicate of a row, or 0. A negative weight is a row taken back too early: it waits."""
+    """The offset of the newest duplicate of a row, or 0. A negative weight is a row taken back too early: it waits."""
     rows = load(base, find(base, index, row, index + KEY))
     position = rows & NEWEST
     for _ in range(rows >> 32):
-        place = row_of(base, bag, position)
-        if load(base, place + WEIGHT) > 0:
-            return place
-        position = link_of(base, place, load(base, index + LINK))
+        offset = row_of(base, bag, position)
+        if load(base, offset + WEIGHT) > 0:
+            return offset
+        position = link_of(base, offset, load(base, index + LINK))
     return 0
 
 
@@ -153,5 +153,5 @@ def _emit(base, distinct, row, weight, oldest):
 
 @kernel
 def distinct_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_distinct(base, operator))

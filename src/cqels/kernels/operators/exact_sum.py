@@ -12,8 +12,8 @@ added; so the sum is kept as it would be for each type that the result may yet h
     9       additions since carries were last moved up
     10      scale of the decimals
     11–15   the integers: five limbs
-    16      place of the decimals: nine limbs, in units of 10^-scale; 0 if there were none
-    17–19   floats and doubles: first limb, limbs, place
+    16      offset of the decimals: nine limbs, in units of 10^-scale; 0 if there were none
+    17–19   floats and doubles: first limb, limbs, offset
     20–22   what integers and decimals add to a sum of floats beside the integers themselves
     23–25   the same for a sum of doubles
     26–31   tree of the ids of hard values (counted_btree.py)
@@ -28,9 +28,9 @@ Reading is in exact_sum_value.py.
 from __future__ import annotations
 
 from cqels.kernels.compiler.kernel import kernel
-from cqels.kernels.containers.counted_btree import change, clear_tree, make_tree
 from cqels.kernels.memory.arena import copy, give, load, store, take
 from cqels.kernels.memory.int128 import bits_of, double_of, leading_zeros, single_bits_of, single_of
+from cqels.kernels.terms.counted_btree import change, clear_tree, make_tree
 from cqels.kernels.terms.sort_keys import (
     ASKED,
     ASKING,
@@ -63,7 +63,7 @@ _FRACTION = (1 << 52) - 1
 
 @kernel
 def make_sum(base, sum, shape):
-    """Make 32 words at a place, all 0, an empty sum; `shape` is that of trees of ids."""
+    """Make 32 words at an offset, all 0, an empty sum; `shape` is that of trees of ids."""
     make_tree(base, sum + HARD_TREE, shape)
 
 
@@ -82,12 +82,12 @@ def clear_sum(base, sum):
 
 
 @kernel
-def move_carry(base, place, limbs):
+def move_carry(base, offset, limbs):
     """Leave 32 bits in each limb but the last, which has the sign."""
     for limb in range(limbs - 1):
-        value = load(base, place + limb)
-        store(base, place + limb, value & _LOW)
-        store(base, place + limb + 1, load(base, place + limb + 1) + (value >> 32))
+        value = load(base, offset + limb)
+        store(base, offset + limb, value & _LOW)
+        store(base, offset + limb + 1, load(base, offset + limb + 1) + (value >> 32))
 
 
 @kernel
@@ -104,15 +104,15 @@ def _reach(base, part, first, end):
     if limbs > ALL_LIMBS // 2:
         first, limbs = 0, ALL_LIMBS
     first = min(first, ALL_LIMBS - limbs)
-    place = take(base, limbs)
-    if place == 0:
+    offset = take(base, limbs)
+    if offset == 0:
         return False
     if old != 0:
-        copy(base, old, place + old_first - first, old_limbs)
+        copy(base, old, offset + old_first - first, old_limbs)
         give(base, old, old_limbs)
     store(base, part + FIRST, first)
     store(base, part + LIMBS, limbs)
-    store(base, part + PLACE, place)
+    store(base, part + PLACE, offset)
     return True
 
 
@@ -123,11 +123,11 @@ def _add_scaled(base, part, number, exponent):
     limb, shift = position >> 5, position & 31
     if not _reach(base, part, limb, limb + 3):
         return False
-    place = load(base, part + PLACE) + limb - load(base, part + FIRST)
+    offset = load(base, part + PLACE) + limb - load(base, part + FIRST)
     low, high = (number & _LOW) << shift, (number >> 32) << shift
-    store(base, place, load(base, place) + (low & _LOW))
-    store(base, place + 1, load(base, place + 1) + (low >> 32) + (high & _LOW))
-    store(base, place + 2, load(base, place + 2) + (high >> 32))
+    store(base, offset, load(base, offset) + (low & _LOW))
+    store(base, offset + 1, load(base, offset + 1) + (low >> 32) + (high & _LOW))
+    store(base, offset + 2, load(base, offset + 2) + (high >> 32))
     return True
 
 
@@ -170,16 +170,16 @@ def _move_carries(base, sum):
 
 
 @kernel
-def times_power(base, place, limbs, power):
+def times_power(base, offset, limbs, power):
     """Multiply limbs by a power of ten."""
     while power > 0:
         step = min(power, 9)
         factor = power_of_ten(step)
-        move_carry(base, place, limbs)
+        move_carry(base, offset, limbs)
         for limb in range(limbs):
-            store(base, place + limb, load(base, place + limb) * factor)
+            store(base, offset + limb, load(base, offset + limb) * factor)
         power -= step
-    move_carry(base, place, limbs)
+    move_carry(base, offset, limbs)
 
 
 # --- numbers in and out ---------------------------------------------------------------------------------------------
@@ -225,22 +225,22 @@ def _add_rounding(base, part, rounded: float, bits, weight):
 
 @kernel
 def _add_decimal(base, terms, sum, bits, scale, weight):
-    place = load(base, sum + PLACE_OF_DECIMALS)
-    if place == 0:
-        place = take(base, DECIMAL_LIMBS)
-        if place == 0:
+    offset = load(base, sum + PLACE_OF_DECIMALS)
+    if offset == 0:
+        offset = take(base, DECIMAL_LIMBS)
+        if offset == 0:
             return False
-        store(base, sum + PLACE_OF_DECIMALS, place)
+        store(base, sum + PLACE_OF_DECIMALS, offset)
         store(base, sum + SCALE, scale)
     now = load(base, sum + SCALE)
     if scale > now:
-        times_power(base, place, DECIMAL_LIMBS, scale - now)
+        times_power(base, offset, DECIMAL_LIMBS, scale - now)
         store(base, sum + SCALE, scale)
         now = scale
     whole, rest, more = split(base, terms, -bits if bits < 0 else bits, scale)
     if scale == now:
-        store(base, place, load(base, place) + (bits & _LOW) * weight)
-        store(base, place + 1, load(base, place + 1) + (bits >> 32) * weight)
+        store(base, offset, load(base, offset) + (bits & _LOW) * weight)
+        store(base, offset + 1, load(base, offset + 1) + (bits >> 32) * weight)
     else:
         scratch = terms + DIGITS
         for limb in range(DECIMAL_LIMBS):
@@ -249,7 +249,7 @@ def _add_decimal(base, terms, sum, bits, scale, weight):
         store(base, scratch + 1, bits >> 32)
         times_power(base, scratch, DECIMAL_LIMBS, now - scale)
         for limb in range(DECIMAL_LIMBS):
-            store(base, place + limb, load(base, place + limb) + load(base, scratch + limb) * weight)
+            store(base, offset + limb, load(base, offset + limb) + load(base, scratch + limb) * weight)
     half = 1 << 57
     up = rest > half or (rest == half and (more != 0 or whole & 1 != 0))
     double = whole + (1 if up else 0)

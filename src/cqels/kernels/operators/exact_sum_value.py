@@ -67,49 +67,49 @@ _BILLION = 1_000_000_000
 
 
 @kernel
-def _collect(base, target, first, limbs, place):
+def _collect(base, target, first, limbs, offset):
     for limb in range(limbs):
         at = target + first + limb
-        store(base, at, load(base, at) + load(base, place + limb))
+        store(base, at, load(base, at) + load(base, offset + limb))
 
 
 @kernel
-def _magnitude(base, place, limbs):
+def _magnitude(base, offset, limbs):
     """Make limbs a magnitude of 32-bit digits: whether it was negative. The last limb must have no carry of its own."""
-    move_carry(base, place, limbs)
-    if load(base, place + limbs - 1) >= 0:
+    move_carry(base, offset, limbs)
+    if load(base, offset + limbs - 1) >= 0:
         return False
     for limb in range(limbs):
-        store(base, place + limb, -load(base, place + limb))
-    move_carry(base, place, limbs)
+        store(base, offset + limb, -load(base, offset + limb))
+    move_carry(base, offset, limbs)
     return True
 
 
 @kernel
-def _is_zero(base, place, limbs):
+def _is_zero(base, offset, limbs):
     found = 0
     for limb in range(limbs):
-        found |= load(base, place + limb)
+        found |= load(base, offset + limb)
     return found == 0
 
 
 @kernel
-def _rounded(base, place, limbs, lowest, share, precision, least):
+def _rounded(base, offset, limbs, lowest, share, precision, least):
     """The bits of the double nearest to a magnitude / share: so many bits, none of less weight than 2^least.
 
     The first digit is not 0 everywhere and is that of limb `lowest`; `share` is below 2^31; a `precision` of 24 gives a
     float, as the double of the same value.
     """
     top = limbs - 1
-    while load(base, place + top) == 0:
+    while load(base, offset + top) == 0:
         top -= 1
     more = 0
     for digit in range(top - 3):
-        more |= load(base, place + digit)
+        more |= load(base, offset + digit)
     # four digits have 97 bits at least, the quotient 66: its first 62 are kept, of the others only if they are all 0
     number, kept, length, rest = 0, 0, 0, 0
     for digit in range(top, top - 4, -1):
-        over = load(base, place + digit) if digit >= 0 else 0
+        over = load(base, offset + digit) if digit >= 0 else 0
         if share > 1:
             rest = (rest << 32) | over
             over = rest // share
@@ -173,7 +173,7 @@ def _read_floating(base, terms, sum, kind, share, result):
     if infinite != 0 or opposite != 0:
         store(base, result + RESULT_BITS, _INFINITY if infinite != 0 else _INFINITY | (-1 << 63))
         return DONE
-    place = terms + DIGITS
+    offset = terms + DIGITS
     # only the part that is reached is looked at
     first, end = ONE, ONE + WHOLE_LIMBS
     exact = load(base, sum + COUNTS) + load(base, sum + COUNTS + 1) != 0
@@ -189,24 +189,24 @@ def _read_floating(base, terms, sum, kind, share, result):
         first, end = min(first, other), max(end, other + other_limbs)
     end += 2  # room for carries
     for limb in range(first, end):
-        store(base, place + limb - first, 0)
+        store(base, offset + limb - first, 0)
     if limbs != 0:
-        _collect(base, place, floats - first, limbs, load(base, sum + FLOATS + PLACE))
+        _collect(base, offset, floats - first, limbs, load(base, sum + FLOATS + PLACE))
     if exact:
-        _collect(base, place, ONE - first, WHOLE_LIMBS, sum + WHOLE)
+        _collect(base, offset, ONE - first, WHOLE_LIMBS, sum + WHOLE)
     if has_promoted:
         _collect(
             base,
-            place,
+            offset,
             load(base, promoted + FIRST) - first,
             load(base, promoted + LIMBS),
             load(base, promoted + PLACE),
         )
-    negative = _magnitude(base, place, end - first)
+    negative = _magnitude(base, offset, end - first)
     bits = 0
-    if not _is_zero(base, place, end - first):
+    if not _is_zero(base, offset, end - first):
         precision, least = (24, -149) if kind == FLOAT else (53, -1074)
-        bits = _rounded(base, place, end - first, first, share, precision, least)
+        bits = _rounded(base, offset, end - first, first, share, precision, least)
         if negative:
             bits |= -1 << 63
     store(base, result + RESULT_BITS, bits)
@@ -229,37 +229,37 @@ def _put_word(base, value, result):
 @kernel
 def _read_exact(base, terms, sum, kind, share, result):
     """The exact sum, or its quotient cut off after eighteen digits behind the point."""
-    place = result + RESULT_DATA
+    offset = result + RESULT_DATA
     if kind == INTEGER and share == 0 and _is_zero(base, sum + WHOLE + 2, WHOLE_LIMBS - 2):
         low, high = load(base, sum + WHOLE), load(base, sum + WHOLE + 1)
         if -(1 << 60) < low < 1 << 60 and -(1 << 28) < high < 1 << 28:
             return _put_word(base, low + (high << 32), result)
     limbs = DECIMAL_LIMBS
     for limb in range(RESULT_WORDS - RESULT_DATA):
-        store(base, place + limb, 0)
-    copy(base, sum + WHOLE, place, WHOLE_LIMBS)
-    move_carry(base, place, limbs)
+        store(base, offset + limb, 0)
+    copy(base, sum + WHOLE, offset, WHOLE_LIMBS)
+    move_carry(base, offset, limbs)
     scale = 0
     if kind == DECIMAL:
         scale = load(base, sum + SCALE)
-        times_power(base, place, limbs, scale)
-        _collect(base, place, 0, limbs, load(base, sum + PLACE_OF_DECIMALS))
-    negative = _magnitude(base, place, limbs)
+        times_power(base, offset, limbs, scale)
+        _collect(base, offset, 0, limbs, load(base, sum + PLACE_OF_DECIMALS))
+    negative = _magnitude(base, offset, limbs)
     if share > 0:
         kind = DECIMAL
         limbs += 2
         if scale < _DIVISION_DIGITS:
-            times_power(base, place, limbs, _DIVISION_DIGITS - scale)
-        divide_digits(base, place, limbs, share)
+            times_power(base, offset, limbs, _DIVISION_DIGITS - scale)
+        divide_digits(base, offset, limbs, share)
         while scale > _DIVISION_DIGITS:
             step = min(scale - _DIVISION_DIGITS, 9)
-            divide_digits(base, place, limbs, power_of_ten(step))
+            divide_digits(base, offset, limbs, power_of_ten(step))
             scale -= step
         scale = _DIVISION_DIGITS
-    while limbs > 0 and load(base, place + limbs - 1) == 0:
+    while limbs > 0 and load(base, offset + limbs - 1) == 0:
         limbs -= 1
     if kind == DECIMAL:
-        limbs, scale = _drop_zeros(base, terms, place, limbs, scale)
+        limbs, scale = _drop_zeros(base, terms, offset, limbs, scale)
     store(base, result + RESULT_TAG, kind)
     store(base, result + RESULT_BITS, 1 if negative and limbs > 0 else 0)
     store(base, result + RESULT_SCALE, scale)
@@ -268,7 +268,7 @@ def _read_exact(base, terms, sum, kind, share, result):
 
 
 @kernel
-def _drop_zeros(base, terms, place, limbs, scale):
+def _drop_zeros(base, terms, offset, limbs, scale):
     """Divide by ten as long as nothing is left over: digits and scale."""
     if limbs == 0:
         return 0, 0
@@ -277,15 +277,15 @@ def _drop_zeros(base, terms, place, limbs, scale):
     while scale > 0:
         if step > scale:
             step = 1
-        copy(base, place, scratch, limbs)
+        copy(base, offset, scratch, limbs)
         if divide_digits(base, scratch, limbs, power_of_ten(step)) != 0:
             if step == 1:
                 break
             step = 1
             continue
-        copy(base, scratch, place, limbs)
+        copy(base, scratch, offset, limbs)
         scale -= step
-        while load(base, place + limbs - 1) == 0:
+        while load(base, offset + limbs - 1) == 0:
             limbs -= 1
     return limbs, scale
 
@@ -339,7 +339,7 @@ def double_id(tag, bits):
 @kernel
 def _exact_text(base, terms, result):
     """Write the N-Triples text of an integer or decimal: address and bytes."""
-    place, digits, scale = result + RESULT_DATA, load(base, result + RESULT_DIGITS), load(base, result + RESULT_SCALE)
+    offset, digits, scale = result + RESULT_DATA, load(base, result + RESULT_DIGITS), load(base, result + RESULT_SCALE)
     end = terms + ENDS + (0 if load(base, result + RESULT_TAG) == INTEGER else 8)
     address = base + (terms + TEXT_ONE) * 8
     at = address + 200  # from here to the front
@@ -350,8 +350,8 @@ def _exact_text(base, terms, result):
     while digits > 0 or written <= scale:
         chunk = 0
         if digits > 0:
-            chunk = divide_digits(base, place, digits, _BILLION)
-            while digits > 0 and load(base, place + digits - 1) == 0:
+            chunk = divide_digits(base, offset, digits, _BILLION)
+            while digits > 0 and load(base, offset + digits - 1) == 0:
                 digits -= 1
         for _ in range(9):
             if digits == 0 and chunk == 0 and written > scale:

@@ -1,12 +1,12 @@
 """SELECT: FILTERs and BINDs one after the other, which look at one row at a time.
 
     word   of the operator
-    0, 1   places of the queues it reads and writes
-    2      place of the program (`cqels.kernels.expressions.interpreter`) that was run last
-    3      place of the dictionary
+    0, 1   offsets of the queues it reads and writes
+    2      offset of the program (`cqels.kernels.expressions.interpreter`) that was run last
+    3      offset of the dictionary
     4      rows read: where to go on after Python has answered
     5      steps
-    6      place of the rows remembered, or 0
+    6      offset of the rows remembered, or 0
     7      rows that there is room for, a power of two
     8, 9   numbers of the oldest one remembered and of the next
     10     rows that went and were not found since the last one that was
@@ -47,7 +47,7 @@ _MOST_FORGOTTEN = 3
 
 @kernel
 def make_select(base, source, target, dictionary):
-    """A new SELECT without a step: its place, or 0 if the arena is full."""
+    """A new SELECT without a step: its offset, or 0 if the arena is full."""
     operator = take(base, SELECT_WORDS)
     if operator == 0:
         return 0
@@ -59,7 +59,7 @@ def make_select(base, source, target, dictionary):
 
 @kernel
 def add_step(base, operator, program, column):
-    """One more step, which binds a column or FILTERS: the place of how many rows it lets pass."""
+    """One more step, which binds a column or FILTERS: the offset of how many rows it lets pass."""
     steps = load(base, operator + STEPS)
     step = operator + FIRST_STEP + steps * STEP_WORDS
     store(base, step, program)
@@ -93,8 +93,8 @@ def select_step(base, operator, now):
         for word in range(width, target_width):
             store(base, made + word, 0)
         passed, status = _pass(base, operator, made, now, width, target_width)
-        for place in range(passed):
-            count = operator + FIRST_STEP + place * STEP_WORDS + PASSED
+        for step in range(passed):
+            count = operator + FIRST_STEP + step * STEP_WORDS + PASSED
             store(base, count, load(base, count) + 1)
         if status != DONE or passed < load(base, operator + STEPS):
             store(base, target + COUNT, load(base, target + COUNT) - 1)
@@ -146,8 +146,8 @@ def _remembered_words(base, operator):
 
 @kernel
 def _entry(base, operator, number):
-    place = number & (load(base, operator + ROOM) - 1)
-    return load(base, operator + REMEMBERED) + place * _remembered_words(base, operator)
+    slot = number & (load(base, operator + ROOM) - 1)
+    return load(base, operator + REMEMBERED) + slot * _remembered_words(base, operator)
 
 
 @kernel

@@ -113,7 +113,7 @@ def window_due(base, window, first):
     """The time, not before `first`, at which an advance of the window changes it: ALWAYS if only what comes does."""
     kind = load(base, window + KIND)
     if kind >= TOLD:
-        return max(_told_due(base, window, first), first)
+        return max(_payload_due(base, window, first), first)
     due = ALWAYS
     left, entered = load(base, window + LEFT), load(base, window + ENTERED)
     if left < entered:
@@ -138,7 +138,7 @@ def _star_due(base, window, kind):
 
 
 @kernel
-def _told_due(base, window, first):
+def _payload_due(base, window, first):
     if load(base, window + STAGED) > 0:
         return first
     due, kind = ALWAYS, RANGE if load(base, window + KIND) == TOLD else SLIDE
@@ -164,8 +164,6 @@ def _leaves(base, window, kind, time):
 
 @kernel
 def pass_boundary(base, window, closed):
-    """A boundary closes at which a window does not change: one over times that elements tell stands still until the
-    next one.
-    """
+    """A boundary closes at which a window does not change: one over payload times stands still until the next one."""
     if load(base, window + KIND) == TOLD_SLIDE:
         store(base, window + CLOSED, closed)

@@ -14,23 +14,23 @@ of an index; all join columns are compared when rows are put together.
     0      left to the engine
     1      inputs, at most 15
     2      queue of the output
-    3      place of the row that is being put together
-    4      place of the frames, one per input
+    3      offset of the row that is being put together
+    4      offset of the frames, one per input
     5      0, or SEQ or EQUALS: what the times of the rows of its two inputs must be to each other
     6      one-way index of the orders in which inputs were probed
     7, 8   the order used last, and how often it was since another one
-    9      place of the conditions that are applied on the way (join_conditions.py), or 0
-    10 …   places of the inputs
+    9      offset of the conditions that are applied on the way (join_conditions.py), or 0
+    10 …   offsets of the inputs
 
     word   of an input
     0      queue of its changes, or 0 if it has none
     1      its buffer
     2      1 if the join applies the changes to the buffer, 0 if it has been done
     3      0, or the order in which its rows probe the others: number of an input + 1 in each 4 bits, first one lowest
-    4, 5   its other columns: number, place of pairs (where in its rows, where in the output row)
-    6, 7   its join columns: number, place of triples (the same, bit)
+    4, 5   its other columns: number, offset of pairs (where in its rows, where in the output row)
+    6, 7   its join columns: number, offset of triples (the same, bit)
     8      all its join columns
-    9, 10  its indexes, most columns first: number, place of triples (index, columns, place of where in the output row
+    9, 10  its indexes, most columns first: number, offset of triples (index, columns, offset of where in the output row
            the words of the key are)
     11     its paths (join_prefetch.py)
 
@@ -44,33 +44,20 @@ of an index; all join columns are compared when rows are put together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.containers.delta_queue import COLUMNS, WEIGHT, WIDTH, add_row, in_time, put_stamps, row_at, said
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
-from cqels.kernels.containers.key_index import DATA as TABLE_DATA
 from cqels.kernels.containers.key_index import (
     FULL,
-    KEYS,
-    LAST,
     LINK,
     NEWEST,
-    OWN,
-    SHIFT,
-    TABLE,
     count_key,
-    has_room,
-    make_counter,
-    make_table,
 )
-from cqels.kernels.containers.row_buffer import add_index, change, swap
+from cqels.kernels.containers.row_buffer import change, swap
 from cqels.kernels.containers.row_storage import BARE, FIRST, NEXT, ROWS, link_of, probe, put_head, row_of, weight_at
-from cqels.kernels.memory.arena import Arena, fetch, load, store, write_words
-from cqels.kernels.operators.join_conditions import Condition, all_hold, completes, make_conditions
-from cqels.kernels.prefetch.join_prefetch import Lead, expect_at_once, make_paths
-from cqels.model.limits import MOST_JOIN_COLUMNS
+from cqels.kernels.memory.arena import fetch, load, store
+from cqels.kernels.operators.join_conditions import all_hold, completes
+from cqels.kernels.operators.join_prefetch import expect_at_once
 
 INPUTS, OUT, ROW, FRAMES, TIMING = 1, 2, 3, 4, 5
 ORDERS, ORDER, REPEATED, CONDITIONS, INPUT = 6, 7, 8, 9, 10
@@ -79,187 +66,6 @@ PATHS, INPUT_WORDS = 11, 12
 BOUND, VISITED, PROBED, LEFT, POSITION, FOLLOW, PATH, FRAME_WORDS = 4, 5, 6, 7, 8, 9, 10, 12
 MOST_INPUTS, MOST_INDEXES = 15, 4
 _CROSS = 1 << 62  # more than any count: inputs that share nothing with what is bound come last
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input of a join.
-
-    `columns[i]` is the output column of its column i; `nullable` are those of its columns that may be unbound.
-    `queue` is 0 for a table that never changes.  With `apply` off, someone else has applied the changes before the
-    join's step: at most one such input may have changes in a step, and it must be the first.
-    """
-
-    buffer: int
-    columns: tuple[int, ...]
-    queue: int = 0
-    nullable: frozenset[int] = frozenset()
-    apply: bool = True
-
-
-def make_join(
-    arena: Arena,
-    out: int,
-    inputs: Sequence[Input],
-    *,
-    timing: int = 0,
-    conditions: Sequence[Condition] = (),
-    dictionary: int = 0,
-) -> int:
-    """A join of two or more inputs into a queue. The indexes it probes are added to the buffers.
-
-    Of two inputs, the times of the rows joined can be asked to be in SEQ or EQUALS (`timing`).
-    Rows that do not meet the `conditions` are left out as early as can be; not all of them: see `join_conditions.py`.
-    """
-    if timing and len(inputs) != 2:
-        raise ValueError(f"a join on times has 2 inputs, not {len(inputs)}")
-    if timing and any(arena.words[item.buffer + BARE] for item in inputs):
-        raise ValueError("a join on times has to keep them")
-    if not 2 <= len(inputs) <= MOST_INPUTS:
-        raise ValueError(f"a join has 2 to {MOST_INPUTS} inputs, not {len(inputs)}")
-    mentioned = [column for item in inputs for column in item.columns]
-    shared = sorted({column for column in mentioned if mentioned.count(column) > 1})
-    if len(shared) > MOST_JOIN_COLUMNS:
-        raise ValueError(f"a join has at most {MOST_JOIN_COLUMNS} join columns, not {len(shared)}")
-    bits = {column: 1 << number for number, column in enumerate(shared)}
-    width = int(arena.words[out + WIDTH])
-    join = arena.take(INPUT + len(inputs))
-    block = arena.array(join, INPUT + len(inputs))
-    block[INPUTS], block[OUT], block[TIMING] = len(inputs), out, timing
-    block[ROW] = arena.take(width)
-    block[FRAMES] = arena.take(FRAME_WORDS * len(inputs))
-    block[ORDERS] = make_counter(arena, [0])
-    block[CONDITIONS] = make_conditions(
-        arena, [(each.program, *_ready_with(each, inputs, bits)) for each in conditions], dictionary
-    )
-    tables: dict[tuple[int, ...], int] = {}
-    for number, item in enumerate(inputs):
-        block[INPUT + number] = _make_input(arena, item, _keys(inputs, number, bits), bits, tables)
-    places = [int(place) for place in block[INPUT:]]
-    for number, place in enumerate(places):
-        leads = _leads(arena, inputs, places, number)
-        arena.words[place + PATHS] = make_paths(arena, inputs[number].buffer, leads)
-    return join
-
-
-def _ready_with(condition: Condition, inputs: Sequence[Input], bits: dict[int, int]) -> tuple[int, int]:
-    """The join columns that a condition reads, and the inputs that have its other columns."""
-    owners = (1 << number for number, item in enumerate(inputs) if condition.columns & set(item.columns) - bits.keys())
-    return sum(bits[column] for column in condition.columns & bits.keys()), sum(owners)
-
-
-def _leads(
-    arena: Arena, inputs: Sequence[Input], places: Sequence[int], number: int, passed: Collection[int] = ()
-) -> list[Lead]:
-    """The inputs that a row of one leads to, for looking ahead; not those that were passed on the way to it."""
-    found = []
-    for other in range(len(inputs)):
-        if other == number or other in passed:
-            continue
-        if probed := _probe_from(arena, inputs[number], places[other]):
-            found.append((other, *probed))
-    if passed:
-        return [Lead(index, inputs[other].buffer, offsets) for other, index, offsets in found]
-    near = {number, *(other for other, _, _ in found)}
-    return [
-        Lead(index, inputs[other].buffer, offsets, tuple(_leads(arena, inputs, places, other, near)))
-        for other, index, offsets in found
-    ]
-
-
-def _probe_from(arena: Arena, item: Input, other: int) -> tuple[int, tuple[int, ...]] | None:
-    """The index of another input that a row of one has all words of the key for, and where in that row they are."""
-    where = {COLUMNS + output: COLUMNS + at for at, output in enumerate(item.columns) if at not in item.nullable}
-    for probe_at in range(int(arena.words[other + PROBES])):
-        index, _, outputs = (int(word) for word in arena.array(int(arena.words[other + PROBES_AT]) + 3 * probe_at, 3))
-        key = [int(word) for word in arena.array(outputs, int(arena.words[index + KEYS]))]
-        if all(output in where for output in key):
-            return index, tuple(where[output] for output in key)
-    return None
-
-
-def _keys(inputs: Sequence[Input], number: int, bits: dict[int, int]) -> list[frozenset[int]]:
-    """The sets of an input's columns worth an index, most columns first: what may be bound when it is probed.
-
-    Columns that it shares with inputs which only it connects are never bound together before it is probed.
-    """
-    own = inputs[number]
-    certain = {own.columns[column] for column in range(len(own.columns)) if column not in own.nullable} & bits.keys()
-    groups: list[tuple[set[int], set[frozenset[int]]]] = []
-    for other in (*inputs[:number], *inputs[number + 1 :]):
-        near = [group for group in groups if not group[0].isdisjoint(other.columns)]
-        groups = [group for group in groups if group not in near]
-        key = frozenset(certain.intersection(other.columns))
-        keys = {key} if key else set()
-        for _, more in near:
-            keys |= more | {one | two for one in keys for two in more}
-        groups.append((set(other.columns).union(*(columns for columns, _ in near)), keys))
-    ordered = sorted(set().union(*(keys for _, keys in groups)), key=lambda key: (len(key), sorted(key)))
-    # the smallest ones serve whatever is bound, the largest one when all is
-    chosen = ordered if len(ordered) <= MOST_INDEXES else [*ordered[: MOST_INDEXES - 1], ordered[-1]]
-    return chosen[::-1]
-
-
-def _make_input(
-    arena: Arena,
-    item: Input,
-    keys: list[frozenset[int]],
-    bits: dict[int, int],
-    tables: dict[tuple[int, ...], int],
-) -> int:
-    """An input. `tables` has the table of the indexes on some output columns: all inputs use the same."""
-    place = arena.take(INPUT_WORDS)
-    block = arena.array(place, INPUT_WORDS)
-    plain, joined, probes = [], [], []
-    for column, output in enumerate(item.columns):
-        if output in bits:
-            joined += [COLUMNS + column, COLUMNS + output, bits[output]]
-        else:
-            plain += [COLUMNS + column, COLUMNS + output]
-    for key in keys:
-        columns = sorted(
-            column for column, output in enumerate(item.columns) if output in key and column not in item.nullable
-        )
-        outputs = tuple(COLUMNS + item.columns[column] for column in columns)
-        mask = sum(bits[output] for output in key)
-        if outputs not in tables or not has_room(arena, tables[outputs]):
-            tables[outputs] = make_table(arena, len(outputs))
-        index = add_index(arena, item.buffer, columns, table=tables[outputs])
-        probes += [index, mask, write_words(arena, outputs)]
-    block[QUEUE], block[BUFFER], block[APPLY] = item.queue, item.buffer, item.apply
-    block[PLAIN], block[PLAIN_AT] = len(plain) // 2, write_words(arena, plain)
-    block[JOINED], block[JOINED_AT] = len(joined) // 3, write_words(arena, joined)
-    block[SHARED] = sum({bits[output] for output in item.columns if output in bits})
-    block[PROBES], block[PROBES_AT] = len(probes) // 3, write_words(arena, probes)
-    return place
-
-
-def set_order(arena: Arena, join: int, origin: int, order: Sequence[int]) -> None:
-    """Let the rows of one input probe the others in a fixed order; an empty one leaves it to the counters again."""
-    code = sum((number + 1) << (4 * step) for step, number in enumerate(order))
-    arena.words[arena.words[join + INPUT + origin] + FIXED] = code
-
-
-def read_orders(arena: Arena, join: int) -> dict[tuple[int, ...], int]:
-    """How often each order was taken: the input of a row, then those it probed until all were or one had no match."""
-    index = int(arena.words[join + ORDERS])
-    table, own = int(arena.words[index + TABLE]), int(arena.words[index + OWN])
-    shift, data = int(arena.words[table + SHIFT]), int(arena.words[table + TABLE_DATA])
-    found = {int(arena.words[join + ORDER]): int(arena.words[join + REPEATED])}
-    for slot in range(int(arena.words[table + LAST]) + 1):
-        entry = data + (slot << shift)
-        if arena.words[entry + own] != 0:
-            code = int(arena.words[entry + own - 1])
-            found[code] = found.get(code, 0) + int(arena.words[entry + own])
-    return {_decoded(code): count for code, count in sorted(found.items()) if code != 0}
-
-
-def _decoded(code: int) -> tuple[int, ...]:
-    steps = []
-    while code != 0:
-        steps.append((code & 15) - 1)
-        code >>= 4
-    return tuple(steps)
 
 
 @kernel
@@ -294,11 +100,11 @@ def _is_update(base, join, own, row, twin):
         return False
     if load(base, join + INPUTS) != 2 or load(base, join + TIMING) != 0:
         return False
-    place = load(base, own + JOINED_AT)
+    offset = load(base, own + JOINED_AT)
     for _ in range(load(base, own + JOINED)):
-        if load(base, row + load(base, place)) != load(base, twin + load(base, place)):
+        if load(base, row + load(base, offset)) != load(base, twin + load(base, offset)):
             return False
-        place += 3
+        offset += 3
     return True
 
 
@@ -387,10 +193,10 @@ def _put_twin(base, out, own, target, twin, match, bare):
     _join_stamps(base, result, twin, match, bare)
     for word in range(COLUMNS, load(base, out + WIDTH)):
         store(base, result + word, load(base, target + word))
-    place = load(base, own + PLAIN_AT)
+    offset = load(base, own + PLAIN_AT)
     for _ in range(load(base, own + PLAIN)):
-        store(base, result + load(base, place + 1), load(base, twin + load(base, place)))
-        place += 2
+        store(base, result + load(base, offset + 1), load(base, twin + load(base, offset)))
+        offset += 2
     return True
 
 
@@ -407,10 +213,10 @@ def _join_stamps(base, target, one, match, bare):
 @kernel
 def _merge(base, source, row, target, bound):
     """Write an input's row into the row that is put together: the join columns bound now, or -1 if they differ."""
-    place = load(base, source + JOINED_AT)
+    offset = load(base, source + JOINED_AT)
     for _ in range(load(base, source + JOINED)):
-        value, at, bit = load(base, row + load(base, place)), target + load(base, place + 1), load(base, place + 2)
-        place += 3
+        value, at, bit = load(base, row + load(base, offset)), target + load(base, offset + 1), load(base, offset + 2)
+        offset += 3
         if bound & bit != 0:
             if value != 0 and value != load(base, at):
                 return -1
@@ -418,10 +224,10 @@ def _merge(base, source, row, target, bound):
             store(base, at, value)
             if value != 0:
                 bound |= bit
-    place = load(base, source + PLAIN_AT)
+    offset = load(base, source + PLAIN_AT)
     for _ in range(load(base, source + PLAIN)):
-        store(base, target + load(base, place + 1), load(base, row + load(base, place)))
-        place += 2
+        store(base, target + load(base, offset + 1), load(base, row + load(base, offset)))
+        offset += 2
     return bound
 
 
@@ -448,16 +254,16 @@ def _choose(base, join, frame, depth, fixed):
             if load(base, other + SHARED) & bound == 0:
                 count |= _CROSS
             else:
-                place = load(base, other + PROBES_AT)
+                offset = load(base, other + PROBES_AT)
                 for _ in range(load(base, other + PROBES)):
-                    if load(base, place + 1) & ~bound == 0:
-                        index = load(base, place)
-                        found = probe(base, buffer, index, row, load(base, place + 2))
+                    if load(base, offset + 1) & ~bound == 0:
+                        index = load(base, offset)
+                        found = probe(base, buffer, index, row, load(base, offset + 2))
                         if found != 0:
                             rows = load(base, found)
                             count, newest, link = rows >> 32, rows & NEWEST, load(base, index + LINK)
                         break
-                    place += 3
+                    offset += 3
         rank = count
         if conditions != 0 and count > 1:
             if completes(base, conditions, bound, visited, load(base, other + SHARED), number):
@@ -495,7 +301,7 @@ def _count_order(base, join, path):
 
 
 @kernel
-def tell_joined(base, operator, now):
+def resend_joined(base, operator, now):
     """Put all rows of the join into its queue once more, from the input that has fewest: DONE or FULL."""
     origin, buffer = 0, load(base, load(base, operator + INPUT) + BUFFER)
     for number in range(1, load(base, operator + INPUTS)):
@@ -510,5 +316,5 @@ def tell_joined(base, operator, now):
 
 @kernel
 def join_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_join(base, operator))

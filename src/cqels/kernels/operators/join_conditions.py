@@ -5,7 +5,7 @@ SELECT behind the join has all conditions once more, and decides.
 
     word   of the conditions of a join
     0      conditions
-    1      place of the dictionary
+    1      offset of the dictionary
     2 …    for each: its program; the bits of the join columns that it reads; those of the inputs that have the other
            columns that it reads; to how many rows it was applied, and how many of them it discarded
 """
@@ -32,46 +32,46 @@ class Condition(NamedTuple):
 
 
 def make_conditions(arena: Arena, conditions: Sequence[tuple[int, int, int]], dictionary: int) -> int:
-    """Conditions as triples (program, bits of join columns, bits of inputs): their place, 0 if there are none."""
+    """Conditions as triples (program, bits of join columns, bits of inputs): their offset, 0 if there are none."""
     if not conditions:
         return 0
     words = [word for program, columns, owners in conditions for word in (program, columns, owners, 0, 0)]
     return write_words(arena, [len(conditions), dictionary, *words])
 
 
-def read_conditions(arena: Arena, place: int) -> list[tuple[int, int]]:
+def read_conditions(arena: Arena, offset: int) -> list[tuple[int, int]]:
     """To how many rows each condition was applied, and how many of them it discarded."""
-    if place == 0:
+    if offset == 0:
         return []
-    number = int(arena.words[place + NUMBER])
-    block = arena.array(place + FIRST, number * CONDITION_WORDS).reshape(number, CONDITION_WORDS)
+    number = int(arena.words[offset + NUMBER])
+    block = arena.array(offset + FIRST, number * CONDITION_WORDS).reshape(number, CONDITION_WORDS)
     return [(int(row[APPLIED]), int(row[DISCARDED])) for row in block]
 
 
 @kernel
 def all_hold(base, conditions, row, bound, visited, bound_before, visited_before):
     """Apply the conditions that have become ready since some columns were bound and some inputs visited."""
-    place = conditions + FIRST
+    offset = conditions + FIRST
     for _ in range(load(base, conditions + NUMBER)):
-        if _is_ready(base, place, bound, visited) and not _is_ready(base, place, bound_before, visited_before):
-            store(base, place + APPLIED, load(base, place + APPLIED) + 1)
-            if holds(base, load(base, place + PROGRAM), row, load(base, conditions + DICTIONARY), 0) == NO:
-                store(base, place + DISCARDED, load(base, place + DISCARDED) + 1)
+        if _is_ready(base, offset, bound, visited) and not _is_ready(base, offset, bound_before, visited_before):
+            store(base, offset + APPLIED, load(base, offset + APPLIED) + 1)
+            if holds(base, load(base, offset + PROGRAM), row, load(base, conditions + DICTIONARY), 0) == NO:
+                store(base, offset + DISCARDED, load(base, offset + DISCARDED) + 1)
                 return False
-        place += CONDITION_WORDS
+        offset += CONDITION_WORDS
     return True
 
 
 @kernel
 def completes(base, conditions, bound, visited, columns, number):
     """Whether a condition becomes ready when the input of a number is joined, which has these join columns."""
-    place = conditions + FIRST
+    offset = conditions + FIRST
     for _ in range(load(base, conditions + NUMBER)):
-        if _is_ready(base, place, bound | columns, visited | (1 << number)) and not _is_ready(
-            base, place, bound, visited
+        if _is_ready(base, offset, bound | columns, visited | (1 << number)) and not _is_ready(
+            base, offset, bound, visited
         ):
             return True
-        place += CONDITION_WORDS
+        offset += CONDITION_WORDS
     return False
 
 

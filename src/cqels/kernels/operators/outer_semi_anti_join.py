@@ -15,12 +15,12 @@ column must be bound on both sides.
     3, 4   queues of left and right
     5, 6   bags of left and right; a left row has its number of matches in the first word of its own
     7      1 if columns on both sides have to be equal, unbound ones too
-    8      place of the row put together: columns of the left, then those of the right that the left has not
-    9      place of a right row as it is kept
-    10, 11 columns kept of the right: number, place of where in its rows they are
-    12, 13 columns on both sides: number, place of pairs (where in a left row, where in a right row as kept)
-    14, 15 columns only on the right: number, place of pairs (where in a right row as kept, where in a row put together)
-    16–19  indexes of left and right, or 0, and places of where in a row of the other side their keys are
+    8      offset of the row put together: columns of the left, then those of the right that the left has not
+    9      offset of a right row as it is kept
+    10, 11 columns kept of the right: number, offset of where in its rows they are
+    12, 13 columns on both sides: number, offset of pairs (where in a left row, where in a right row as kept)
+    14, 15 columns only on the right: number, offset of pairs (where in a right row as kept, where in a joined row)
+    16–19  indexes of left and right, or 0, and offsets of where in a row of the other side their keys are
     20     LEFT_JOIN: 0, or SEQ or EQUALS: what the times of two rows that match must be to each other
 """
 
@@ -88,8 +88,8 @@ def make_negation(
     ]
     shared = [(columns[column], number) for number, column in enumerate(kept) if columns[column] < width]
     added = [(number, columns[column]) for number, column in enumerate(kept) if columns[column] >= width]
-    place = arena.take(NEGATION_WORDS)
-    words = arena.array(place, NEGATION_WORDS)
+    offset = arena.take(NEGATION_WORDS)
+    words = arena.array(offset, NEGATION_WORDS)
     words[[MODE, OUT, LEFT, RIGHT, EXACT, TIMING]] = mode, out, left, right, exact, timing
     words[LEFT_BAG] = make_bag(arena, width, room=room, own=1)
     words[RIGHT_BAG] = make_bag(arena, len(kept), room=room)
@@ -112,7 +112,7 @@ def make_negation(
     if on_right := sorted(both or right_certain, key=lambda pair: pair[1]):
         words[RIGHT_INDEX] = add_index(arena, int(words[RIGHT_BAG]), [pair[1] for pair in on_right])
         words[RIGHT_KEY] = write_words(arena, [COLUMNS + column for column in _other(on_right, 1)])
-    return place
+    return offset
 
 
 def _other(pairs: list[tuple[int, int]], side: int) -> list[int]:
@@ -215,10 +215,10 @@ def _matches(base, bag, index, row, offsets):
 @kernel
 def _holds(base, negation, left, right):
     """Whether a left and a right row match."""
-    common, place, exact = 0, load(base, negation + SHARED_AT), load(base, negation + EXACT) != 0
+    common, offset, exact = 0, load(base, negation + SHARED_AT), load(base, negation + EXACT) != 0
     for _ in range(load(base, negation + SHARED)):
-        one, other = load(base, left + load(base, place)), load(base, right + load(base, place + 1))
-        place += 2
+        one, other = load(base, left + load(base, offset)), load(base, right + load(base, offset + 1))
+        offset += 2
         if one == other:
             common += 1 if one != 0 else 0
         elif exact or (one != 0 and other != 0):
@@ -231,15 +231,15 @@ def _holds(base, negation, left, right):
 
 @kernel
 def _keep(base, negation, row):
-    """Write what is kept of a right row: its place."""
+    """Write what is kept of a right row: its offset."""
     kept, stamped = load(base, negation + KEPT), load(base, negation + MODE) == LEFT_JOIN
     store(base, kept + WEIGHT, load(base, row + WEIGHT))
     store(base, kept + TIME, load(base, row + TIME) if stamped else NEVER)
     store(base, kept + NUMBER, load(base, row + NUMBER) if stamped else -1)
     store(base, kept + OLDEST, load(base, row + OLDEST) if stamped else ALWAYS)
-    place = load(base, negation + KEEP_AT)
+    offset = load(base, negation + KEEP_AT)
     for number in range(load(base, negation + KEEP)):
-        store(base, kept + COLUMNS + number, load(base, row + load(base, place + number)))
+        store(base, kept + COLUMNS + number, load(base, row + load(base, offset + number)))
     return kept
 
 
@@ -249,25 +249,25 @@ def _put_left(base, negation, left, target):
     width = load(base, load(base, negation + LEFT_BAG) + WIDTH)
     for word in range(COLUMNS, width):
         store(base, target + word, load(base, left + word))
-    place = load(base, negation + ADDED_AT)
+    offset = load(base, negation + ADDED_AT)
     for _ in range(load(base, negation + ADDED)):
-        store(base, target + load(base, place + 1), 0)
-        place += 2
+        store(base, target + load(base, offset + 1), 0)
+        offset += 2
 
 
 @kernel
 def _put_right(base, negation, right, target):
     """Write the right columns of a row put together: the bound value wins."""
-    place = load(base, negation + SHARED_AT)
+    offset = load(base, negation + SHARED_AT)
     for _ in range(load(base, negation + SHARED)):
-        value = load(base, right + load(base, place + 1))
+        value = load(base, right + load(base, offset + 1))
         if value != 0:
-            store(base, target + load(base, place), value)
-        place += 2
-    place = load(base, negation + ADDED_AT)
+            store(base, target + load(base, offset), value)
+        offset += 2
+    offset = load(base, negation + ADDED_AT)
     for _ in range(load(base, negation + ADDED)):
-        store(base, target + load(base, place + 1), load(base, right + load(base, place)))
-        place += 2
+        store(base, target + load(base, offset + 1), load(base, right + load(base, offset)))
+        offset += 2
 
 
 @kernel
@@ -296,5 +296,5 @@ def _emit_left(base, negation, left, weight):
 
 @kernel
 def negation_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_negation(base, operator))

@@ -1,20 +1,20 @@
-"""Windows over times that the elements tell: an element's time is the object of a predicate in it, the largest of them.
+"""Windows over payload times: an element's time is the object of a predicate in it, the largest of them.
 
-So elements come in no order: some belong to a time that has not come yet, some are too old already, and one that tells
-no time is in no such window.  An element waits until its time is known, which Python tells; then its triples wait in a
-heap until the window gets there, and are kept in another one until it has passed them.
+So elements come in no order: some belong to a time that has not come yet, some are too old already, and one that has
+no such time is in no such window.  An element waits until Python has read its time; then its triples wait in a heap
+until the window gets there, and are kept in another one until it has passed them.
 
     word   of such a window
     0–12   as of any window (window.py), but without a ring: 6 and 7 count the triples that have left and entered;
            10 is a table: triple to (occurrences, time and number of the newest)
     13     the predicate
-    14–16  triples of elements whose times are not known: number, room, place
+    14–16  triples of elements whose times are not known: number, room, offset
     17     how many of them have been looked at
-    18, 19 whether the element that is looked at tells a time, and the largest so far
+    18, 19 whether the element that is looked at has a time, and the largest so far
     20     the object whose time Python is asked for, or 0
     21, 22 its answer: UNKNOWN until it is there, NO_TIME or KNOWN; the time
     23     the last boundary that was acted upon, NEVER for none
-    24–26  heap of triples that wait: number, room, place of their places
+    24–26  heap of triples that wait: number, room, offset of their offsets
     27–29  heap of triples that are in the window
 
     word   of a triple that is kept: subject, predicate, object, time, number of the element
@@ -72,8 +72,8 @@ KEPT_WORDS = 5
 
 
 @kernel
-def make_told(base, width, slides, flags, queue, predicate):
-    """A new, empty window of this width, that slides or does not: its place, or 0 if the arena is full."""
+def make_payload_window(base, width, slides, flags, queue, predicate):
+    """A new, empty window of this width, that slides or does not: its offset, or 0 if the arena is full."""
     window = take(base, TOLD_WORDS)
     staged = take(base, 8 * ENTRY_WORDS)
     waiting = take(base, 8)
@@ -98,7 +98,7 @@ def make_told(base, width, slides, flags, queue, predicate):
 
 
 @kernel
-def arrive_told(base, window, triple, number, last):
+def arrive_payload(base, window, triple, number, last):
     """A triple of an element arrives; False if the arena is full."""
     count, room = load(base, window + COUNT), load(base, window + ROOM)
     if count == room:
@@ -118,7 +118,7 @@ def arrive_told(base, window, triple, number, last):
 
 
 @kernel
-def tell(base, window):
+def find_times(base, window):
     """Find the times of the elements that have come: DONE, FULL, or NEED_CALL where Python is asked for one."""
     for number in range(load(base, window + READ), load(base, window + COUNT)):
         entry = load(base, window + DATA) + number * ENTRY_WORDS
@@ -165,7 +165,7 @@ def _keep(base, window, last):
 
 
 @kernel
-def advance_told(base, window, now, closed):
+def advance_payload(base, window, now, closed):
     """Let expire what no longer belongs to the window and enter what does. False if the arena is full.
 
     A window that slides stands still between boundaries: what comes meanwhile waits for the next, though it be of the
@@ -251,19 +251,19 @@ def top(base, heap):
 
 @kernel
 def push(base, heap, kept):
-    """Add the place of a triple: False if the arena is full."""
+    """Add the offset of a triple: False if the arena is full."""
     count = load(base, heap + HEAP_COUNT)
     if not make_room(base, count, heap + HEAP_ROOM, heap + HEAP_DATA):
         return False
-    data, place = load(base, heap + HEAP_DATA), count
+    data, position = load(base, heap + HEAP_DATA), count
     store(base, heap + HEAP_COUNT, count + 1)
-    while place > 0:
-        above = (place - 1) >> 1
+    while position > 0:
+        above = (position - 1) >> 1
         if not _older(base, kept, load(base, data + above)):
             break
-        store(base, data + place, load(base, data + above))
-        place = above
-    store(base, data + place, kept)
+        store(base, data + position, load(base, data + above))
+        position = above
+    store(base, data + position, kept)
     return True
 
 
@@ -273,16 +273,16 @@ def pop(base, heap):
     data, count = load(base, heap + HEAP_DATA), load(base, heap + HEAP_COUNT) - 1
     store(base, heap + HEAP_COUNT, count)
     moved = load(base, data + count)
-    place = 0
-    while 2 * place + 1 < count:
-        below = 2 * place + 1
+    position = 0
+    while 2 * position + 1 < count:
+        below = 2 * position + 1
         if below + 1 < count and _older(base, load(base, data + below + 1), load(base, data + below)):
             below += 1
         if not _older(base, load(base, data + below), moved):
             break
-        store(base, data + place, load(base, data + below))
-        place = below
-    store(base, data + place, moved)
+        store(base, data + position, load(base, data + below))
+        position = below
+    store(base, data + position, moved)
 
 
 @kernel

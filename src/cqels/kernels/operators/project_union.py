@@ -1,10 +1,10 @@
-"""Union and projection: rows with their columns in other places, 0 where a branch has no such column.
+"""Union and projection: rows with their columns in other positions, 0 where a branch has no such column.
 
 word   of a union
 0      left to the engine
 1      queue of the output
 2      branches
-3 …    for each branch: its queue, number of columns taken over, place of pairs (where in its row, where in the output)
+3 …    for each branch: its queue, number of columns taken over, offset of pairs (where in its row, where in the output)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OUT, BRANCHES, BRANCH = 1, 2, 3
 
 
 def make_union(arena: Arena, out: int, branches: Sequence[tuple[int, Sequence[int]]]) -> int:
-    """Put queues together: for each its place, and the output column of each of its columns, -1 to leave it out."""
+    """Put queues together: for each its offset, and the output column of each of its columns, -1 to leave it out."""
     union = arena.take(BRANCH + 3 * len(branches))
     words = arena.array(union, BRANCH + 3 * len(branches))
     words[OUT], words[BRANCHES] = out, len(branches)
@@ -44,9 +44,9 @@ def make_project(arena: Arena, out: int, queue: int, columns: Sequence[int]) -> 
     return make_copied(arena, out, queue, [COLUMNS + column if column >= 0 else -1 for column in columns])
 
 
-def make_copied(arena: Arena, out: int, queue: int, places: Sequence[int]) -> int:
-    """A projection of any words of a row: `places[i]` is the one that becomes column i of the output, -1 for none."""
-    pairs = [word for output, place in enumerate(places) if place >= 0 for word in (place, COLUMNS + output)]
+def make_copied(arena: Arena, out: int, queue: int, offsets: Sequence[int]) -> int:
+    """A projection of any words of a row: `offsets[i]` is the one that becomes column i of the output, -1 for none."""
+    pairs = [word for output, offset in enumerate(offsets) if offset >= 0 for word in (offset, COLUMNS + output)]
     union = arena.take(BRANCH + 3)
     arena.words[union + OUT : union + BRANCH + 3] = out, 1, queue, len(pairs) // 2, write_words(arena, pairs)
     return union
@@ -77,5 +77,5 @@ def step_union(base, union):
 
 @kernel
 def union_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_union(base, operator))

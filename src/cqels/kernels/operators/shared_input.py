@@ -1,16 +1,16 @@
-"""FEED: the rows that another pipeline has logged for a tick, so that one join serves all queries that have it.
+"""Shared input (FEED): rows that another pipeline logged for a tick, so that one join serves all queries that have it.
 
-The pipeline that feeds works a block of elements off before those that are fed.  What its solutions change at a tick
-goes into a log as it is, stamps and all, with the number of the tick behind its columns.  Those that are fed have the
-same ticks, since they read the same streams under the same slides; but each counts its own, since a change of the
-dataset is a tick for those alone that read it, and for the one that feeds them.  Such a tick may let elements go: the
-others find what it changed at their next tick.  When all have taken all, the log is emptied.
+The pipeline that feeds others works a block of elements off before those that are fed. What its solutions change at a
+tick goes into a log as it is, stamps and all, with the number of the tick behind its columns. Those that are fed have
+the same ticks, since they read the same streams under the same slides; but each counts its own, since a change of the
+dataset is a tick for those alone that read it, and for the one that feeds them. Such a tick may let elements go: the
+others find what it changed at their next tick. When all have taken all, the log is emptied.
 
     word   of the operator
     0      queue of the log
     1      queue of the output
-    2      place of the word where the pipeline that is fed counts its ticks
-    3      how far that count is ahead of the other's, told when a block begins
+    2      offset of the word where the pipeline that is fed counts its ticks
+    3      how far that count is ahead of the other's, set when a block begins
     4      the row of the log to go on with
 """
 
@@ -24,11 +24,11 @@ LOG, OUT, COUNTED_AT, AHEAD, ROW = range(5)
 FEED_WORDS = 5
 
 
-def make_feed(arena: Arena, out: int, log: int) -> int:
-    """Bring rows from a log to a queue; where ticks are counted is to be told (`COUNTED_AT`)."""
-    place = arena.take(FEED_WORDS)
-    arena.array(place, FEED_WORDS)[:] = log, out, 0, 0, 0
-    return place
+def make_shared_input(arena: Arena, out: int, log: int) -> int:
+    """Bring rows from a log to a queue; the caller sets where ticks are counted (`COUNTED_AT`)."""
+    offset = arena.take(FEED_WORDS)
+    arena.array(offset, FEED_WORDS)[:] = log, out, 0, 0, 0
+    return offset
 
 
 @kernel
@@ -45,14 +45,14 @@ def log_rows(base, solutions, log, tick):
 
 
 @kernel
-def step_feed(base, feed):
+def step_shared_input(base, operator):
     """Bring the rows of this tick, and those left from before: False if the arena is full."""
-    log, out = load(base, feed + LOG), load(base, feed + OUT)
-    number, count = load(base, feed + ROW), load(base, log + COUNT)
+    log, out = load(base, operator + LOG), load(base, operator + OUT)
+    number, count = load(base, operator + ROW), load(base, log + COUNT)
     if number >= count:
         return True
     width = load(base, out + WIDTH)
-    tick = load(base, load(base, feed + COUNTED_AT)) - load(base, feed + AHEAD)
+    tick = load(base, load(base, operator + COUNTED_AT)) - load(base, operator + AHEAD)
     while number < count:
         row = row_at(base, log, number)
         if load(base, row + width) > tick:
@@ -62,20 +62,21 @@ def step_feed(base, feed):
             return False
         copy(base, row, made, width)
         number += 1
-    store(base, feed + ROW, number)
+    store(base, operator + ROW, number)
     return True
 
 
 @kernel
-def next_logged(base, feed):
+def next_logged(base, operator):
     """The tick, as the pipeline that is fed counts them, at which there are rows to bring: ALWAYS if there are none."""
-    log, number = load(base, feed + LOG), load(base, feed + ROW)
+    log, number = load(base, operator + LOG), load(base, operator + ROW)
     if number >= load(base, log + COUNT):
         return ALWAYS
-    return load(base, row_at(base, log, number) + load(base, load(base, feed + OUT) + WIDTH)) + load(base, feed + AHEAD)
+    row = row_at(base, log, number)
+    return load(base, row + load(base, load(base, operator + OUT) + WIDTH)) + load(base, operator + AHEAD)
 
 
 @kernel
-def feed_step(base, operator, now):
-    """The step as the machine takes it."""
-    return said(step_feed(base, operator))
+def shared_input_step(base, operator, now):
+    """The step as the scheduler takes it."""
+    return said(step_shared_input(base, operator))

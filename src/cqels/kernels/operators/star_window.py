@@ -15,9 +15,9 @@ the star is given up: then none is any more, and when the last row has left, the
     2      finder of the rows of whole elements in the window, by their subjects
     3, 4   elements that were whole, elements that were not
     5      column of the subject in the solutions
-    6      place of what stood where in the last elements: for each place in an element a predicate, and the number of
-           the pattern that has it, or -1
-    7, 8   ring: place, rows that there is room for (a power of two)
+    6      offset of what stood where in the last elements: for each position in an element a predicate, and the number
+           of the pattern that has it, or -1
+    7, 8   ring: offset, rows that there is room for (a power of two)
     9–11   rows that have left, entered, come (those that have not entered wait for a boundary)
     12     finder of the triples of elements taken apart, by the numbers of their rows
     13     table of the subjects that triples of others in the window are about: how many
@@ -117,9 +117,9 @@ def arrive_star(base, window, triples, count, time, number):
     row = row_of(base, star, come)
     kept, seen, subject = 0, 0, load(base, triples)
     whole = load(base, star + GIVEN_UP) == 0
-    for place in range(count if whole else 0):
-        triple = triples + 3 * place
-        pattern = _pattern_of(base, star, triple, place)
+    for position in range(count if whole else 0):
+        triple = triples + 3 * position
+        pattern = _pattern_of(base, star, triple, position)
         if pattern < 0:
             continue
         if kept == 0:
@@ -146,8 +146,8 @@ def arrive_star(base, window, triples, count, time, number):
 @kernel
 def _arrive_apart(base, window, triples, count, time, number):
     """The triples of an element arrive one by one: those that a pattern wants."""
-    for place in range(count):
-        if not arrive(base, window, triples + 3 * place, time, number, place == count - 1):
+    for position in range(count):
+        if not arrive(base, window, triples + 3 * position, time, number, position == count - 1):
             return False
     return True
 
@@ -182,13 +182,13 @@ def passed(base, window):
 
 
 @kernel
-def _pattern_of(base, star, triple, place):
-    """The pattern that the triple at a place in its element matches, or -1: their predicates differ.
+def _pattern_of(base, star, triple, position):
+    """The pattern that the triple at a position in its element matches, or -1: their predicates differ.
 
-    Elements of a stream are much alike: mostly the same predicates stand at the same places.
+    Elements of a stream are much alike: mostly the same predicates stand at the same positions.
     """
     predicate = load(base, triple + 1)
-    stood = load(base, star + STOOD) + 2 * (place & (_PLACES - 1))
+    stood = load(base, star + STOOD) + 2 * (position & (_PLACES - 1))
     if load(base, stood) != predicate:
         store(base, stood, predicate)
         store(base, stood + 1, _pattern_with(base, star, predicate))
@@ -214,7 +214,7 @@ def _row_words(base, star):
 
 @kernel
 def row_of(base, star, number):
-    """The place of a row of the ring."""
+    """The offset of a row of the ring."""
     return load(base, star + RING) + (number & (load(base, star + ROOM) - 1)) * _row_words(base, star)
 
 
@@ -235,7 +235,7 @@ def _grow(base, star):
 
 @kernel
 def _triple_of(base, star, row, pattern):
-    """Write a triple of a row: its place."""
+    """Write a triple of a row: its offset."""
     triple = star + TRIPLE
     store(base, triple, load(base, row))
     store(base, triple + 1, load(base, star + FIRST_PATTERN + pattern * PATTERN_WORDS))
@@ -252,10 +252,10 @@ def _put_solution(base, window, star, row, weight):
     put_stamps(base, window, made, weight, load(base, row + ROW_TIME), load(base, row + ROW_NUMBER))
     store(base, made + COLUMNS + load(base, star + SUBJECT_COLUMN), load(base, row))
     pattern = star + FIRST_PATTERN + OBJECT_COLUMN
-    for place in range(load(base, star + PATTERNS)):
+    for number in range(load(base, star + PATTERNS)):
         column = load(base, pattern)
         if column >= 0:
-            store(base, made + COLUMNS + column, load(base, row + OBJECTS + place))
+            store(base, made + COLUMNS + column, load(base, row + OBJECTS + number))
         pattern += PATTERN_WORDS
     return True
 
@@ -304,7 +304,7 @@ def _leave_row(base, window, star, row, number):
 
 @kernel
 def _row_about(base, star, subject, mixed):
-    """The number of the row of a whole element about the subject that is at a place, as its low bits tell; or -1."""
+    """The number of the row of a whole element about the subject that is at an offset, as its low bits tell; or -1."""
     finder, mark = load(base, star + WHOLE_FINDER), mark_of(mixed, 0)
     slot = seek(base, finder, mark, 0)
     while slot != 0:
@@ -317,7 +317,7 @@ def _row_about(base, star, subject, mixed):
 
 @kernel
 def _note_triples(base, star, subject, count):
-    """So many triples about a subject that is at a place have entered: False if the arena is full."""
+    """So many triples about a subject that is at an offset have entered: False if the arena is full."""
     found = put(base, load(base, star + SUBJECTS), subject)
     if found == 0:
         return False
@@ -327,7 +327,7 @@ def _note_triples(base, star, subject, count):
 
 @kernel
 def _forget_triples(base, star, subject, count):
-    """So many triples about a subject that is at a place have left."""
+    """So many triples about a subject that is at an offset have left."""
     found = find(base, load(base, star + SUBJECTS), subject)
     store(base, found, load(base, found) - count)
     if load(base, found) == 0:

@@ -13,18 +13,18 @@ operator keeps no rows: one that goes is sent to the classes that it was sent to
 
     word   of the operator
     0, 1   queues of input and output
-    2      place of the program (`cqels.kernels.expressions.interpreter`) that was run last
-    3      place of the dictionary
+    2      offset of the program (`cqels.kernels.expressions.interpreter`) that was run last
+    3      offset of the dictionary
     4      rows read: where to go on after Python has answered
     5      where in a row its group is, 0 if all are of the first one; it is not sent on
-    6      place of the groups: for each that of its first list, or 0
+    6      offset of the groups: for each that of its first list, or 0
     7      comparisons
     8      words that a class adds to a row
-    9      place of a row, with a threshold for each comparison behind it
+    9      offset of a row, with a threshold for each comparison behind it
     10 …   for each comparison its program
 
     word   of a list
-    0      place of the next one of the group, or 0
+    0      offset of the next one of the group, or 0
     1      classes
     2      leaves of its tree, a power of two
     3 …    for each class its first threshold, and the words that it adds
@@ -59,17 +59,17 @@ def make_thresholds(
 
     `group` is the column of the group, `added` the number of words of a class; `out` has these behind the others.
     """
-    place = arena.take(FIRST_PROGRAM + len(programs))
-    words = arena.array(place, FIRST_PROGRAM + len(programs))
+    offset = arena.take(FIRST_PROGRAM + len(programs))
+    words = arena.array(offset, FIRST_PROGRAM + len(programs))
     words[INPUT], words[OUTPUT], words[DICTIONARY] = queue, out, dictionary
     words[GROUP] = 0 if group is None else COLUMNS + group
     words[COMPARISONS], words[ADDED] = len(programs), added
     words[ROW] = arena.take(int(arena.words[queue + WIDTH]) + len(programs))
     words[FIRST_PROGRAM:] = programs
-    return place
+    return offset
 
 
-def tell_thresholds(arena: Arena, operator: int, groups: Sequence[Sequence[Listed]]) -> None:
+def set_thresholds(arena: Arena, operator: int, groups: Sequence[Sequence[Listed]]) -> None:
     """Let the operator know all classes, before it sees a row."""
     firsts = []
     for lists in groups:

@@ -13,7 +13,7 @@ compared with its last row and put into the tree, no more.
 
 An operator without a queue to write is *listed* (ordered_result.py): it notes only whether its slice has changed.
 
-Where the operators before it can tell all rows again (`keep_near`), rows far behind the slice are not even in the tree:
+Where the operators before it can send all rows again (`keep_near`), rows far behind the slice are not even in the tree:
 they are counted, no more.  What a row is compared by first is its *lead*, written such that less comes first; rows with
 a lead up to the *edge* are near.  When the slice is no longer full of those, the operator asks for all rows (AGAIN)
 and moves the edge; when too many are near, it moves the edge back.
@@ -22,16 +22,16 @@ and moves the edge; when too many are near, it moves the edge back.
     0, 1    queues it reads and writes, or 0            0–5    tree of its rows
     2       terms (sort_keys.py)                          6      0 if the last row in the slice is not there
     3, 4    offset, limit (-1: none)                    7 …    columns that make the group; the last row in the slice
-    5, 6    parts of a key: number, place of pairs (1 for a sort key of three words, 0 for the word as it is; word of
+    5, 6    parts of a key: number, offset of pairs (1 for a sort key of three words, 0 for the word as it is; word of
             a row)
-    7       place of where in a key each word of a row is, from the newest time on
+    7       offset of where in a key each word of a row is, from the newest time on
     8       words of a key
     9       shape of the groups' trees
-    10, 11  columns that make groups: number, place
-    12      table: these columns to the place of a group
+    10, 11  columns that make groups: number, offset
+    12      table: these columns to the offset of a group
     13      phase of the step: rows that come, rows that go, sending
     14, 15  row; how many of its copies are done
-    16      place of three keys: the row, what comes into the slice, what leaves it; then the columns of a group
+    16      offset of three keys: the row, what comes into the slice, what leaves it; then the columns of a group
     17      1 if something moved in the slice, where it is listed
     18–23   tree of what crossed: the same keys, compared as words
     24      queue of the rows listed last
@@ -41,38 +41,15 @@ and moves the edge; when too many are near, it moves the edge back.
     28      the edge; 29 the edge that it moves to, when all rows have been asked for
     30      rows in all
     31      rows in the tree from which on the edge is moved back
-    32, 33  queues that the rows come through: number, place
+    32, 33  queues that the rows come through: number, offset
     34–39   tree of the leads from which an edge is chosen
     40      the only group, where no columns make groups and there is one
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cqels.kernels.compiler.kernel import kernel
 from cqels.kernels.containers import delta_queue
-from cqels.kernels.containers.counted_btree import (
-    FIELD_WORDS,
-    HEAD,
-    LEADING,
-    LEVELS,
-    ROOT,
-    TERM,
-    TERM_DOWN,
-    TOTAL,
-    UP,
-    change,
-    clear_tree,
-    compare_keys,
-    following,
-    kth,
-    leaf_of,
-    make_shape,
-    make_tree,
-    most,
-    rank,
-)
 from cqels.kernels.containers.delta_queue import (
     ALWAYS,
     COLUMNS,
@@ -81,16 +58,27 @@ from cqels.kernels.containers.delta_queue import (
     WIDTH,
     add_row,
     clear,
-    make_queue,
     row_at,
 )
 from cqels.kernels.containers.delta_queue import COUNT as QUEUED
-from cqels.kernels.containers.hash_table import find, make_table, put, remove
-from cqels.kernels.memory.arena import Arena, copy, give, load, store, take
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.kernels.terms.sort_key_fallback import tell
-from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, forget_lore, sort_key
-from cqels.model.errors import ArenaFull
+from cqels.kernels.containers.hash_table import find, put, remove
+from cqels.kernels.memory.arena import copy, give, load, store, take
+from cqels.kernels.terms.counted_btree import (
+    HEAD,
+    LEVELS,
+    ROOT,
+    TOTAL,
+    change,
+    clear_tree,
+    compare_keys,
+    following,
+    kth,
+    leaf_of,
+    make_tree,
+    most,
+    rank,
+)
+from cqels.kernels.terms.sort_keys import ASK, ASKING, DONE, FULL, sort_key, trim_sort_key_cache
 
 INPUT, OUTPUT, TERMS, OFFSET, LIMIT, PARTS, PARTS_AT, PLACES_AT, KEY_WORDS, TREE_SHAPE, BY, BY_AT, TABLE = range(13)
 PHASE, ROW, COPIES, KEY, MOVED, CROSSED, LISTED = 13, 14, 15, 16, 17, 18, 24
@@ -104,85 +92,6 @@ AGAIN = 4
 SPARE, CROWD = 32, 4
 """Near are to be twice the rows up to the end of the slice and some to spare; so many times as many are a crowd."""
 _NO_END = 1 << 62
-_MOST_ROWS = 1 << 48
-"""More rows than any memory has: a limit beyond is none, an offset beyond passes over all there are."""
-
-
-def make_ordered(
-    dictionary: ArenaDictionary,
-    terms: int,
-    queues: tuple[int, int],
-    columns: int,
-    fields: Sequence[tuple[int, int]] = (),
-    *,
-    by: Sequence[int] = (),
-    offset: int = 0,
-    limit: int | None = None,
-) -> int:
-    """An operator between two queues of rows with so many columns: its place. It is listed if the second queue is 0.
-
-    `fields` are what rows are compared by: how (counted_btree.py), and which word of a row; `by` the group's columns.
-    """
-    arena = dictionary.arena
-    words = arena.words
-    written = [word for how, word in fields if FIELD_WORDS[how] == 1]
-    fields = [*fields, *((UP, word) for word in range(TIME, COLUMNS + columns) if word not in written)]
-    places: dict[int, int] = {}
-    key_words = 0
-    for how, word in fields:
-        if FIELD_WORDS[how] == 1:
-            places[word] = key_words
-        key_words += FIELD_WORDS[how]
-    operator = arena.take(OPERATOR_WORDS)
-    words[operator + INPUT], words[operator + OUTPUT] = queues
-    words[operator + TERMS], words[operator + OFFSET] = terms, min(offset, _MOST_ROWS)
-    words[operator + LIMIT] = -1 if limit is None or limit > _MOST_ROWS else limit
-    parts = [number for how, word in fields for number in (int(how in (TERM, TERM_DOWN)), word)]
-    words[operator + PARTS], words[operator + PARTS_AT] = len(fields), _written(dictionary, parts)
-    words[operator + PLACES_AT] = _written(dictionary, [places[word] for word in range(TIME, COLUMNS + columns)])
-    words[operator + KEY_WORDS] = key_words
-    words[operator + TREE_SHAPE] = make_shape(arena, [how for how, _ in fields], terms)
-    words[operator + BY], words[operator + BY_AT] = len(by), _written(dictionary, by)
-    words[operator + TABLE] = make_table(arena.base, len(by), 1)
-    words[operator + KEY] = arena.take(3 * key_words + len(by))
-    words[operator + EDGE] = ALWAYS
-    make_tree(arena.base, operator + CROSSED, make_shape(arena, [UP] * key_words))
-    if queues[1] == 0:
-        words[operator + LISTED] = make_queue(arena.base, columns)
-    return operator
-
-
-def _written(dictionary: ArenaDictionary, words: Sequence[int]) -> int:
-    place = dictionary.arena.take(max(len(words), 1))
-    dictionary.arena.words[place : place + len(words)] = words
-    return place
-
-
-def keep_near(arena: Arena, operator: int, queues: Sequence[int]) -> bool:
-    """Keep only the rows in order that are near the slice, if the order allows it: whether it does.
-
-    What writes into the first of these queues can be made to tell all rows again, and they come through the others.
-    """
-    words = arena.words
-    leading, limit = int(words[words[operator + TREE_SHAPE] + LEADING]), int(words[operator + LIMIT])
-    if words[operator + BY] or leading == 0 or limit <= 0:
-        return False
-    wanted = 2 * (int(words[operator + OFFSET]) + limit) + SPARE
-    words[operator + NEAR], words[operator + TURNED] = 1, 0 if leading > 0 else -1
-    words[operator + WANTED], words[operator + CROWDED] = wanted, CROWD * wanted
-    words[operator + THROUGH], words[operator + THROUGH_AT] = len(queues), arena.take(len(queues))
-    arena.array(int(words[operator + THROUGH_AT]), len(queues))[:] = queues
-    make_tree(arena.base, operator + LEADS, make_shape(arena, [UP]))
-    return True
-
-
-def run_ordered(dictionary: ArenaDictionary, operator: int) -> None:
-    """A whole step, with all that Python has to do."""
-    arena = dictionary.arena
-    while (status := step_ordered(arena.base, operator)) != DONE:
-        if status != ASKING:
-            raise ArenaFull
-        tell(dictionary, int(arena.words[operator + TERMS]))
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
@@ -213,9 +122,9 @@ def _write_row(base, operator, key, weight, queue):
     if row == 0:
         return False
     store(base, row + WEIGHT, weight)
-    places = load(base, operator + PLACES_AT)
+    offsets = load(base, operator + PLACES_AT)
     for word in range(load(base, queue + WIDTH) - TIME):
-        store(base, row + TIME + word, load(base, key + load(base, places + word)))
+        store(base, row + TIME + word, load(base, key + load(base, offsets + word)))
     return True
 
 
@@ -266,11 +175,11 @@ def _end(base, operator):
 
 @kernel
 def _kept(base, operator, group, number, target):
-    """Copy the k-th key of a group to a place, if there is one: that place, or 0."""
-    place = kth(base, group + TREE, number)
-    if place == 0:
+    """Copy the k-th key of a group to an offset, if there is one: that offset, or 0."""
+    offset = kth(base, group + TREE, number)
+    if offset == 0:
         return 0
-    copy(base, place, target, load(base, operator + KEY_WORDS))
+    copy(base, offset, target, load(base, operator + KEY_WORDS))
     return target
 
 
@@ -459,7 +368,7 @@ def _fill(base, operator):
         store(base, operator + ROW, load(base, operator + ROW) + 1)
     store(base, operator + ROW, 0)
     store(base, operator + EDGE, load(base, operator + NEXT_EDGE))
-    for number in range(load(base, operator + THROUGH)):  # what was told again does not count
+    for number in range(load(base, operator + THROUGH)):  # what was sent again does not count
         store(base, load(base, load(base, operator + THROUGH_AT) + number) + QUEUED, 0)
     return DONE
 
@@ -475,8 +384,8 @@ def _send(base, operator):
         level -= 1
     entry = 0
     while node != 0:
-        place = node + HEAD + entry * (words + 1)
-        if not _write_row(base, operator, place, load(base, place + words), load(base, operator + OUTPUT)):
+        offset = node + HEAD + entry * (words + 1)
+        if not _write_row(base, operator, offset, load(base, offset + words), load(base, operator + OUTPUT)):
             return FULL
         node, entry = following(base, node, entry)
     clear_tree(base, tree)
@@ -485,9 +394,9 @@ def _send(base, operator):
 
 @kernel
 def step_ordered(base, operator):
-    """Read the input queue, write the output queue: DONE, AGAIN, ASKING (`sort_key_fallback.tell`) or FULL."""
+    """Read the input queue, write the output queue: DONE, AGAIN, ASKING (`sort_key_fallback.answer_term`) or FULL."""
     if load(base, operator + PHASE) == _COMING and load(base, operator + ROW) + load(base, operator + COPIES) == 0:
-        forget_lore(base, load(base, operator + TERMS))
+        trim_sort_key_cache(base, load(base, operator + TERMS))
     while load(base, operator + PHASE) != _SENDING:
         phase = load(base, operator + PHASE)
         following_phase = phase + 1 if phase < _FILLING else _SENDING
@@ -515,7 +424,7 @@ def step_ordered(base, operator):
 
 @kernel
 def ordered_step(base, operator, now):
-    """The step as the scheduler takes it: NEED_CALL where Python has to tell of a term (`sort_key_fallback.tell`)."""
+    """The step as the scheduler takes it: NEED_CALL where Python is asked (`sort_key_fallback.answer_term`)."""
     status = step_ordered(base, operator)
     if status == DONE:
         return delta_queue.DONE
@@ -544,9 +453,9 @@ def list_slice(base, operator, queue):
     left = min(_end(base, operator), load(base, tree + TOTAL)) - offset
     leaf, number, passed = leaf_of(base, tree, offset)
     while leaf != 0 and left > 0:
-        place = leaf + HEAD + number * (words + 1)
-        for _ in range(min(load(base, place + words) - passed, left)):
-            if not _write_row(base, operator, place, 1, queue):
+        key = leaf + HEAD + number * (words + 1)
+        for _ in range(min(load(base, key + words) - passed, left)):
+            if not _write_row(base, operator, key, 1, queue):
                 return False
             left -= 1
         passed = 0

@@ -72,13 +72,13 @@ _SEARCHES = 63
 
 def make_closure(arena: Arena, out: int, queue: int, *, root: int = 0) -> int:
     """The pairs that the edges of a queue connect, both of two columns; only those that start with `root`, if given."""
-    place = arena.take(CLOSURE_WORDS)
-    words = arena.array(place, CLOSURE_WORDS)
+    offset = arena.take(CLOSURE_WORDS)
+    words = arena.array(offset, CLOSURE_WORDS)
     words[[IN, OUT, ROOT]] = queue, out, root
     words[NODES], words[EDGES] = make_table(arena.base, 1, 1), make_table(arena.base, 2, 1)
     if words[NODES] == 0 or words[EDGES] == 0:
         raise ArenaFull
-    return place
+    return offset
 
 
 @kernel
@@ -145,7 +145,7 @@ def _node(base, closure, term):
 
 @kernel
 def _link(base, closure, ends):
-    """A new edge between the two terms at a place: 0 if the arena is full."""
+    """A new edge between the two terms at an offset: 0 if the arena is full."""
     start, end = _node(base, closure, load(base, ends)), _node(base, closure, load(base, ends + 1))
     edge = take(base, EDGE_WORDS)
     entry = put(base, load(base, closure + EDGES), ends)
@@ -365,5 +365,5 @@ def _emit(base, closure, start, target, stamps, weight):
 
 @kernel
 def closure_step(base, operator, now):
-    """The step as the machine takes it."""
+    """The step as the scheduler takes it."""
     return said(step_closure(base, operator))

@@ -8,9 +8,9 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     1      width in nanoseconds, or the number of triples or elements
     2      flags: FRESH, the times of elements matter to the query; EVENTS, every occurrence is told apart;
            OWN_TIME, not all that it keeps belongs to the query's window; PLACES, of a window that counts: the oldest
-           element of a row is told by its place among those that came, not by its time
+           element of a row is told by its position among those that came, not by its time
     3      queue of its changes
-    4, 5   ring: place, entries that there is room for (a power of two)
+    4, 5   ring: offset, entries that there is room for (a power of two)
     6      entries that have left (the number of the oldest entry in the window)
     7      entries that have entered (those behind wait for a boundary)
     8      entries that have come
@@ -18,17 +18,17 @@ there once, as new as the newest of them.  So what flows out are the changes of 
     10     finder of the newest entry of each triple that is in the window
     11     list of patterns, 12 their number: a triple that none of them matches need not be kept; 0 keeps all
     13     its star (star_window.py), or 0
-    14     of a window that counts: elements that have come; 15 the place of the last that has entered
+    14     of a window that counts: elements that have come; 15 the position of the last that has entered
 
     word   of an entry of the ring
     0–2    subject, predicate, object
     3, 4   time and number of the element
     5      flags: LAST_ONE, the last triple of the element; RENEWED, the same triple has entered again since;
-           above, of a window that counts: its place, or that of its element, among all that came
+           above, of a window that counts: its position, or that of its element, among all that came
 
     word   of a pattern: for subject, predicate and object in turn
     0      the id it must be, 0 for any
-    1      the place among these three whose id it must equal (itself if none comes before it)
+    1      the position among these three whose id it must equal (itself if none comes before it)
     2      its column among the columns of the rows made, -1 for none
 """
 
@@ -64,7 +64,7 @@ PATTERN_WORDS = 9
 
 @kernel
 def make_window(base, kind, width, flags, queue):
-    """A new, empty window that writes its changes to a queue of three columns: its place, or 0 if the arena is full."""
+    """A new, empty window that writes deltas to a queue of three columns: its offset, or 0 if the arena is full."""
     window = take(base, WINDOW_WORDS)
     ring = take(base, 8 * ENTRY_WORDS)
     finder = make_finder(base)
@@ -82,7 +82,7 @@ def make_window(base, kind, width, flags, queue):
 
 @kernel
 def matches(base, pattern, triple):
-    """Whether the triple at a place fits a pattern."""
+    """Whether the triple at an offset fits a pattern."""
     for position in range(3):
         part = pattern + 3 * position
         term, wanted = load(base, triple + position), load(base, part)
@@ -93,7 +93,7 @@ def matches(base, pattern, triple):
 
 @kernel
 def is_wanted(base, window, triple):
-    """Whether some pattern that reads the window matches the triple at a place."""
+    """Whether some pattern that reads the window matches the triple at an offset."""
     for number in range(load(base, window + PATTERN_COUNT)):
         if matches(base, load(base, window + PATTERNS) + number * PATTERN_WORDS, triple):
             return True
@@ -203,7 +203,7 @@ def match_rows(base, source, pattern, target):
 
 @kernel
 def entry_of(base, window, number):
-    """The place of an entry of the ring."""
+    """The offset of an entry of the ring."""
     return load(base, window + RING) + (number & (load(base, window + ROOM) - 1)) * ENTRY_WORDS
 
 
@@ -216,8 +216,8 @@ def grow_ring(base, window):
         return False
     old = load(base, window + RING)
     for number in range(load(base, window + LEFT), load(base, window + COME)):
-        place = old + (number & (room - 1)) * ENTRY_WORDS
-        copy(base, place, ring + (number & (2 * room - 1)) * ENTRY_WORDS, ENTRY_WORDS)
+        offset = old + (number & (room - 1)) * ENTRY_WORDS
+        copy(base, offset, ring + (number & (2 * room - 1)) * ENTRY_WORDS, ENTRY_WORDS)
     give(base, old, room * ENTRY_WORDS)
     store(base, window + RING, ring)
     store(base, window + ROOM, 2 * room)

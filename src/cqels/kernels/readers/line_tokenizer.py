@@ -396,27 +396,27 @@ def _line(base, dictionary, address, start, limit, end, record, unit, prefix):
     first = byte(address + start)
     if first != 60 and first != 95:
         return _other_line(address, start, limit)
-    kind, position, place = TRIPLE, start, SUBJECT
-    while place <= FOURTH:
+    kind, position, field = TRIPLE, start, SUBJECT
+    while field <= FOURTH:
         first = byte(address + position)
-        if place == FOURTH and first != 60 and first != 95:
+        if field == FOURTH and first != 60 and first != 95:
             if first != 46:
                 kind = TIMED
                 found, position = _time(address, position, limit, end, unit)
                 store(record, FOURTH, found)
-        elif place == PREDICATE and first != 60:
+        elif field == PREDICATE and first != 60:
             return ODD
         else:
-            if place == FOURTH:
+            if field == FOURTH:
                 kind = QUAD
             found, position = _term(base, dictionary, address, position, limit, end, prefix)
-            store(record, place, found)
+            store(record, field, found)
         if position < 0:
             return _IS_FULL if position == _IS_FULL else ODD
-        if place < FOURTH and not _is(address + position, BLANK) and (place < OBJECT or byte(address + position) != 46):
+        if field < FOURTH and not _is(address + position, BLANK) and (field < OBJECT or byte(address + position) != 46):
             return ODD
         position = _after_blanks(address, position)
-        place += 1
+        field += 1
     if byte(address + position) == 46:
         position = _after_blanks(address, position + 1)
     elif kind != TIMED:
@@ -455,8 +455,8 @@ def read_lines(base, dictionary, address, start, end, records, room, unit, prefi
         if kind == _IS_FULL:
             return FULL, lines, position
         if kind in (EMPTY, ODD):
-            for place in range(KIND):
-                store(record, place, 0)
+            for field in range(KIND):
+                store(record, field, 0)
         elif kind == TRIPLE:
             store(record, FOURTH, 0)
         store(record, KIND, kind)

@@ -2,9 +2,9 @@
 
     word   of a sieve
     0      patterns
-    1      place of the dictionary
+    1      offset of the dictionary
     2 …    a row of three columns, for the triple that is looked at
-    9 …    the patterns: subject, predicate, object (0 for any), place of the program of the condition (0 for none)
+    9 …    the patterns: subject, predicate, object (0 for any), offset of the program of the condition (0 for none)
 
 Where Python would have to be asked, a condition refuses nothing: a sieve may let too much through, never too little.
 """

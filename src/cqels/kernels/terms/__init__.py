@@ -1,1 +1,1 @@
-"""Terms in the arena: dictionary encoding, XML Schema values, sort keys and texts of columns."""
+"""Terms in the arena: dictionary encoding, XML Schema values, sort keys, trees of them, and texts of columns."""

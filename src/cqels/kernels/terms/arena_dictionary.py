@@ -1,29 +1,14 @@
-"""The arena's dictionary and tokenizer as Python sees them: terms in, terms out, blocks of lines as arrays."""
+"""The arena's dictionary as Python sees it: terms in, terms out. Its kernels are in term_table.py."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cqels.kernels.memory.arena import Arena, give_shared, take_shared
-from cqels.kernels.readers.line_tokenizer import (
-    FOURTH,
-    FULL,
-    KIND,
-    NO_ROOM,
-    OBJECT,
-    ODD,
-    PREDICATE,
-    RECORD_WORDS,
-    START,
-    SUBJECT,
-    read_lines,
-)
 from cqels.kernels.terms import term_table as kernels
 from cqels.model.dictionary import term_of, term_register
 from cqels.model.errors import ArenaFull
@@ -32,31 +17,26 @@ from cqels.model.terms import Term
 
 Words = npt.NDArray[np.int64]
 
-LONGEST_SCOPE = 128
-"""Bytes that a scope of blank nodes can have."""
-_TYPICAL_LINE = 64
-_MILLISECOND = 1_000_000
-
 
 class ArenaDictionary:
-    """The dictionary at a place of an arena, or a new one; `cqels.model.dictionary.Dictionary` by its interface.
+    """The dictionary at an offset of an arena, or a new one; `cqels.model.dictionary.Dictionary` by its interface.
 
-    It holds no state of its own: any number of these, in any process, can stand for the same place.
+    It holds no state of its own: any number of these, in any process, can stand for the same offset.
     """
 
-    def __init__(self, arena: Arena, place: int | None = None, *, entries: int = 1024, piece: int = 8192) -> None:
+    def __init__(self, arena: Arena, offset: int | None = None, *, entries: int = 1024, piece: int = 8192) -> None:
         """A new dictionary has room for some entries, a power of two, and takes so many words for texts at a time."""
         if entries < 2 or entries & entries - 1:
             raise ValueError("the entries of a new dictionary are a power of two")
         self.arena = arena
-        self.place = place if place is not None else _taken(int(kernels.make_dictionary(arena.base, entries, piece)))
+        self.offset = offset if offset is not None else _taken(int(kernels.make_dictionary(arena.base, entries, piece)))
 
     def __len__(self) -> int:
         return self._word(kernels.COUNT)
 
     def find(self, term: Term) -> int:
         """The number of a term, or UNBOUND if it has none."""
-        return int(kernels.find(self.arena.base, self.place, *self._put(str(term).encode())))
+        return int(kernels.find(self.arena.base, self.offset, *self.put_text(str(term).encode())))
 
     def intern(self, term: Term) -> int:
         """The number of a term, which is given one if it has none."""
@@ -64,7 +44,7 @@ class ArenaDictionary:
 
     def intern_text(self, text: bytes) -> int:
         """The number of the term with an N-Triples text, which must be as pyoxigraph prints it."""
-        return _taken(int(kernels.intern(self.arena.base, self.place, *self._put(text))))
+        return _taken(int(kernels.intern(self.arena.base, self.offset, *self.put_text(text))))
 
     def intern_texts(self, texts: bytes, lengths: Words) -> Words:
         """The numbers of the terms whose N-Triples texts, as pyoxigraph prints them, follow each other."""
@@ -73,15 +53,15 @@ class ArenaDictionary:
         if len(ids):
             address = np.frombuffer(texts or b"\0", np.uint8).ctypes.data
             given = (address, lengths.ctypes.data, len(ids), ids.ctypes.data)
-            if int(kernels.intern_all(self.arena.base, self.place, *given)) < len(ids):
+            if int(kernels.intern_all(self.arena.base, self.offset, *given)) < len(ids):
                 raise ArenaFull
         return ids
 
     def text(self, id: int) -> bytes:
         """The N-Triples text of a number."""
         self._check(id)
-        address = int(kernels.text_of(self.arena.base, self.place, id))
-        return ctypes.string_at(address, int(kernels.length_of(self.arena.base, self.place, id)))
+        address = int(kernels.text_of(self.arena.base, self.offset, id))
+        return ctypes.string_at(address, int(kernels.length_of(self.arena.base, self.offset, id)))
 
     def term(self, id: int) -> Term:
         """The term of a number."""
@@ -90,34 +70,34 @@ class ArenaDictionary:
     def texts(self, words: Words) -> list[bytes | None]:
         """The N-Triples texts of words that are numbers here; None of others."""
         words = np.ascontiguousarray(words, np.int64)
-        places = np.empty((len(words), 2), np.int64)
-        kernels.texts_of(self.arena.base, self.place, words.ctypes.data, len(words), places.ctypes.data)
+        spans = np.empty((len(words), 2), np.int64)
+        kernels.texts_of(self.arena.base, self.offset, words.ctypes.data, len(words), spans.ctypes.data)
         read = ctypes.string_at
-        return [read(address, length) if address else None for address, length in places.tolist()]
+        return [read(address, length) if address else None for address, length in spans.tolist()]
 
     def joined_texts(self, words: Words) -> tuple[bytes, Words]:
         """The N-Triples texts of numbers one after the other, and their lengths: `intern_texts` takes them."""
         words = np.ascontiguousarray(words, np.int64)
-        places = np.empty((len(words), 2), np.int64)
-        kernels.texts_of(self.arena.base, self.place, words.ctypes.data, len(words), places.ctypes.data)
-        if len(words) and not places[:, 0].all():
-            raise LookupError(f"the dictionary has no entry {words[places[:, 0] == 0][0]}")
-        lengths = np.ascontiguousarray(places[:, 1])
+        spans = np.empty((len(words), 2), np.int64)
+        kernels.texts_of(self.arena.base, self.offset, words.ctypes.data, len(words), spans.ctypes.data)
+        if len(words) and not spans[:, 0].all():
+            raise LookupError(f"the dictionary has no entry {words[spans[:, 0] == 0][0]}")
+        lengths = np.ascontiguousarray(spans[:, 1])
         texts = np.empty(int(lengths.sum()), np.uint8)
-        kernels.join_texts(places.ctypes.data, len(words), texts.ctypes.data)
+        kernels.join_texts(spans.ctypes.data, len(words), texts.ctypes.data)
         return texts.tobytes(), lengths
 
     def register(self, id: int) -> Register:
         """The register of a number."""
-        base, place = self.arena.base, self.place
-        if not kernels.is_live(base, place, id):
+        base, offset = self.arena.base, self.offset
+        if not kernels.is_live(base, offset, id):
             return Register(0)
-        if kernels.is_unsettled(base, place, id):
-            kernels.settle(base, place, id, *term_register(self.term(id)))
+        if kernels.is_unsettled(base, offset, id):
+            kernels.settle(base, offset, id, *term_register(self.term(id)))
         return Register(
-            int(kernels.tag_of(base, place, id)),
-            int(kernels.number_of(base, place, id)),
-            int(kernels.scale_of(base, place, id)),
+            int(kernels.tag_of(base, offset, id)),
+            int(kernels.number_of(base, offset, id)),
+            int(kernels.scale_of(base, offset, id)),
         )
 
     def pin(self, ids: Iterable[int]) -> None:
@@ -125,14 +105,14 @@ class ArenaDictionary:
         for id in ids:
             if id > UNBOUND:
                 self._check(id)
-                kernels.pin(self.arena.base, self.place, id)
+                kernels.pin(self.arena.base, self.offset, id)
 
     def unpin(self, ids: Iterable[int]) -> None:
         """Let terms go that were held."""
         for id in ids:
             if id > UNBOUND:
                 self._check(id)
-                kernels.unpin(self.arena.base, self.place, id)
+                kernels.unpin(self.arena.base, self.offset, id)
 
     def release(self, ids: Iterable[int] | Words) -> None:
         """Forget terms, and give their numbers to others later.
@@ -140,137 +120,49 @@ class ArenaDictionary:
         Words that stand for no entry, and pinned terms, are passed over.
         """
         words = _words(ids)
-        looked = int(kernels.release(self.arena.base, self.place, words.ctypes.data, len(words)))
+        looked = int(kernels.release(self.arena.base, self.offset, words.ctypes.data, len(words)))
         if looked < len(words):
             raise LookupError(f"the dictionary has no entry {words[looked]}")
 
     def keep(self, ids: Iterable[int] | Words) -> int:
         """Forget all terms but these and the pinned ones: how many there were."""
         base = self.arena.base
-        if not kernels.clear_marks(base, self.place):
+        if not kernels.clear_marks(base, self.offset):
             raise ArenaFull
         for id in _words(ids):
-            if kernels.is_live(base, self.place, id):
-                kernels.mark(base, self.place, id)
-        return int(kernels.sweep(base, self.place))
+            if kernels.is_live(base, self.offset, id):
+                kernels.mark(base, self.offset, id)
+        return int(kernels.sweep(base, self.offset))
 
     def wipe(self) -> None:
         """Leave nothing of the last texts where they were put together."""
         self.arena.array(self._word(kernels.SCRATCH), self._word(kernels.SCRATCH_WORDS))[:] = 0
 
     def _word(self, number: int) -> int:
-        return int(self.arena.words[self.place + number])
+        return int(self.arena.words[self.offset + number])
 
     def _check(self, id: int) -> None:
-        if not kernels.is_live(self.arena.base, self.place, id):
+        if not kernels.is_live(self.arena.base, self.offset, id):
             raise LookupError(f"the dictionary has no entry {id}")
 
-    def _put(self, text: bytes) -> tuple[int, int]:
+    def put_text(self, text: bytes) -> tuple[int, int]:
         """Write a text where kernels can read it: its address and length."""
         words = self._word(kernels.SCRATCH_WORDS)
         if len(text) > 8 * words:
             larger = 1 << (len(text) // 8).bit_length()
             scratch = _taken(int(take_shared(self.arena.base, larger)))
             give_shared(self.arena.base, self._word(kernels.SCRATCH), words)
-            self.arena.words[self.place + kernels.SCRATCH] = scratch
-            self.arena.words[self.place + kernels.SCRATCH_WORDS] = larger
+            self.arena.words[self.offset + kernels.SCRATCH] = scratch
+            self.arena.words[self.offset + kernels.SCRATCH_WORDS] = larger
         address = self.arena.base + 8 * self._word(kernels.SCRATCH)
         ctypes.memmove(address, text, len(text))
         return address, len(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The lines of some bytes, each a row of `records`; `kernels.readers.line_tokenizer` says what its words are."""
-
-    data: bytes
-    records: Words
-    end: int
-    """Where the first line that is not complete begins."""
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    @property
-    def subject(self) -> Words:
-        return self.records[:, SUBJECT]
-
-    @property
-    def predicate(self) -> Words:
-        return self.records[:, PREDICATE]
-
-    @property
-    def object(self) -> Words:
-        return self.records[:, OBJECT]
-
-    @property
-    def fourth(self) -> Words:
-        """Times of TIMED lines, graphs of QUAD lines."""
-        return self.records[:, FOURTH]
-
-    @property
-    def kind(self) -> Words:
-        return self.records[:, KIND]
-
-    @property
-    def start(self) -> Words:
-        return self.records[:, START]
-
-    @property
-    def odd(self) -> npt.NDArray[np.intp]:
-        """The numbers, from 0, of the lines that Python has to read."""
-        return np.flatnonzero(self.kind == ODD)
-
-    def line(self, number: int) -> bytes:
-        """The bytes of a line, without its end."""
-        last = int(self.start[number + 1]) if number + 1 < len(self) else self.end
-        return self.data[int(self.start[number]) : last].removesuffix(b"\n").removesuffix(b"\r")
-
-
-def tokenize(
-    dictionary: ArenaDictionary,
-    data: bytes,
-    *,
-    unit: int = _MILLISECOND,
-    scope: str = "",
-    final: bool = True,
-    room: int | None = None,
-) -> Block:
-    """Read lines of N-Triples, N-Quads or timed N-Triples; their terms are interned.
-
-    `unit` is how many nanoseconds a time that is an integer counts, `scope` what blank nodes' labels are to begin with.
-    Unless the data is `final`, a last line without its end is left for the next call: `data[block.end:]`. `room` is the
-    number of lines that memory is taken for at first.
-    """
-    prefix = b"_:" + scope.encode()
-    if len(prefix) > LONGEST_SCOPE:
-        raise ValueError(f"the scope of blank nodes is longer than {LONGEST_SCOPE - 2} bytes")
-    if final and data and not data.endswith(b"\n"):
-        data += b"\n"
-    end = data.rfind(b"\n") + 1
-    dictionary._put(prefix)
-    address = np.frombuffer(data, np.uint8).ctypes.data if data else 0
-    base, place = dictionary.arena.base, dictionary.place
-    records: np.ndarray[Any, np.dtype[np.int64]] = np.empty((room or end // _TYPICAL_LINE + 16, RECORD_WORDS), np.int64)
-    position = lines = 0
-    while True:
-        out = records.ctypes.data + 8 * RECORD_WORDS * lines
-        state, more, position = read_lines(
-            base, place, address, position, end, out, len(records) - lines, unit, len(prefix)
-        )
-        lines += more
-        if state == FULL:
-            raise ArenaFull
-        if state != NO_ROOM:
-            break
-        records = np.concatenate([records, np.empty_like(records)])
-    return Block(data, records[:lines], end)
-
-
-def _taken(place: int) -> int:
-    if place == 0:
+def _taken(offset: int) -> int:
+    if offset == 0:
         raise ArenaFull
-    return place
+    return offset
 
 
 def _words(ids: Iterable[int] | Words) -> Words:

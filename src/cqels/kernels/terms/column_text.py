@@ -1,6 +1,6 @@
 """Columns of words: which of them differ, and the N-Triples texts of their rows one behind the other.
 
-    word    of the place of a text
+    word    of the span of a text
     0, 1    address, bytes; 0 bytes for an unbound word, -1 where Python has to say what the text is
 
 Behind a text seven bytes more may be read, and behind the rows' texts seven more are overwritten.
@@ -54,8 +54,8 @@ def number_words(column, stride, rows, table, slots, words, numbers):
 
 
 @kernel
-def place_texts(base, dictionary, words, count, target, places):
-    """Write the places of the texts of words; those of numbers are made at `target`, NUMBER_BYTES for each word."""
+def locate_texts(base, dictionary, words, count, target, spans):
+    """Write the spans of the texts of words; those of numbers are made at `target`, NUMBER_BYTES for each word."""
     for number in range(count):
         word = load(words, number)
         address, length = 0, 0 if word == 0 else -1
@@ -65,8 +65,8 @@ def place_texts(base, dictionary, words, count, target, places):
         elif word >> VALUE_BITS & TYPE_MASK in (CODE_INTEGER, CODE_DECIMAL):
             address = _put_number(word, target + number * NUMBER_BYTES + _DIGITS)
             length = target + number * NUMBER_BYTES + _DIGITS + _END - address
-        store(places, 2 * number, address)
-        store(places, 2 * number + 1, length)
+        store(spans, 2 * number, address)
+        store(spans, 2 * number + 1, length)
 
 
 @kernel
@@ -94,7 +94,7 @@ def _put_number(word, end):
 
 
 @kernel
-def measure_texts(places, numbers, rows, ends):
+def measure_texts(spans, numbers, rows, ends):
     """Write where the text of each row begins and that of the last ends, in four bytes each: the bytes of all.
 
     The four bytes behind them are overwritten.
@@ -102,15 +102,15 @@ def measure_texts(places, numbers, rows, ends):
     size = 0
     put_word(ends, 0)
     for row in range(rows):
-        size += load(places, 2 * load(numbers, row) + 1)
+        size += load(spans, 2 * load(numbers, row) + 1)
         put_word(ends + 4 * row + 4, size)
     return size
 
 
 @kernel
-def join_rows(places, numbers, rows, target):
+def join_rows(spans, numbers, rows, target):
     """Copy the texts of rows one behind the other."""
     for row in range(rows):
-        place = places + 16 * load(numbers, row)
-        copy_loosely(load(place, 0), target, load(place, 1))
-        target += load(place, 1)
+        span = spans + 16 * load(numbers, row)
+        copy_loosely(load(span, 0), target, load(span, 1))
+        target += load(span, 1)

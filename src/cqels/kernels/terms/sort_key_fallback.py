@@ -1,4 +1,4 @@
-"""What Python tells the kernels about terms that no register holds: sort keys, exact order, text (sort_keys.py)."""
+"""What Python computes for kernels about terms that no register holds: sort keys, exact order, text (sort_keys.py)."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ from cqels.model.values import value_of
 
 
 def make_terms(arena: Arena, dictionary: int) -> int:
-    """A block of terms, which all operators of an engine share, beside the dictionary at a place."""
+    """A block of terms, which all operators of an engine share, beside the dictionary at an offset."""
     terms = arena.take(TERMS_WORDS)
     arena.words[terms + DICTIONARY] = dictionary
     arena.words[terms + LORE] = make_table(arena.base, 1, LORE_WORDS)
     for number, datatype in enumerate((XSD_INTEGER, XSD_DECIMAL)):
         end = f'"^^{datatype}'.encode()
-        place = terms + ENDS + 8 * number
-        arena.words[place] = len(end)
-        _write(arena, place + 1, end)
+        offset = terms + ENDS + 8 * number
+        arena.words[offset] = len(end)
+        _write(arena, offset + 1, end)
     return terms
 
 
-def tell(dictionary: ArenaDictionary, terms: int) -> None:
-    """Answer the question that a step gave back: put the lore of the term asked for where the kernels find it."""
+def answer_term(dictionary: ArenaDictionary, terms: int) -> None:
+    """Answer the question that a step gave back: put sort key, exact order and text of the term into the cache."""
     arena = dictionary.arena
     id = int(arena.words[terms + ASKED])
     term = ids.inline_literal(id) if id < 0 else dictionary.term(id)
     if id > 0:
         dictionary.register(id)  # which settles it
-    lore = int(put(arena.base, int(arena.words[terms + LORE]), terms + ASKED))
-    if arena.words[lore + 5]:
+    cached = int(put(arena.base, int(arena.words[terms + LORE]), terms + ASKED))
+    if arena.words[cached + 5]:
         return
-    first, second, exact = _lore(term)
+    first, second, exact = _key_and_order(term)
     text = text_of(term).encode()
     for part, data in ((2, exact), (4, text)):
-        place = arena.take((len(data) + 7) // 8 + 1)
-        _write(arena, place, data)
-        arena.words[lore + part], arena.words[lore + part + 1] = place, len(data)
-    arena.words[lore], arena.words[lore + 1] = first, second
+        offset = arena.take((len(data) + 7) // 8 + 1)
+        _write(arena, offset, data)
+        arena.words[cached + part], arena.words[cached + part + 1] = offset, len(data)
+    arena.words[cached], arena.words[cached + 1] = first, second
 
 
-def _write(arena: Arena, place: int, data: bytes) -> None:
-    ctypes.memmove(arena.base + 8 * place, data, len(data))
+def _write(arena: Arena, offset: int, data: bytes) -> None:
+    ctypes.memmove(arena.base + 8 * offset, data, len(data))
 
 
-def _lore(term: Term) -> tuple[int, int, bytes]:
+def _key_and_order(term: Term) -> tuple[int, int, bytes]:
     """Key and exact order of a literal whose value is in its text, or of one that it is compared with."""
     value = value_of(term) if isinstance(term, Literal) else None
     match value:

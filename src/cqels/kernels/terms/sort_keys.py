@@ -1,4 +1,4 @@
-"""The order of terms in words: sort keys, comparison by value and by text, and what only Python can tell about a term.
+"""The order of terms in words: sort keys, comparison by value and by text, and what only Python knows of a term.
 
 A *sort key* is three words: two that compare as signed numbers and put nearly every pair of terms in order, and the id
 of the term, for the rest.  The first has four bits of class, so unbound < blank < IRI < boolean < number < string …
@@ -8,13 +8,14 @@ of the term, for the rest.  The first has four bits of class, so unbound < blank
     texts                then the first fifteen bytes (unknown datatypes: nothing)
 
 Two values that fit in registers and have the same two words are equal: they differ by 2^-64 at least, in proportion, or
-one of them is a double and the last bit tells.  Values that are in their text only come with *lore*, which Python
-gives (sort_key_fallback.py): the key, bytes that put the exact values in order, and the text.
+one of them is a double and the last bit tells.  Of values that are in their text only, Python
+gives the key, bytes that put the exact values in order, and the text (sort_key_fallback.py): they are cached.
 
     word   of the terms
-    0      place of the dictionary (term_table.py)
-    1      table of lore: id to key, key, place and bytes of the exact order, place and bytes of the text
-    2      id that Python is asked to tell about
+    0      offset of the dictionary (term_table.py)
+    1      cache of what Python said (LORE): id to key, key, offset and bytes of the exact order, the
+           same of the text
+    2      id that Python is asked about
     16 …   digits; two texts; the ends of texts of integers and decimals
     256 …  the last sort keys of decimals that were computed: id, key, key, where its hash says
 """
@@ -44,7 +45,7 @@ LAST_KEYS, MOST_KEYS = 256, 256
 TERMS_WORDS = LAST_KEYS + 3 * MOST_KEYS
 LORE_WORDS = 6
 LORE_LIMIT = 4096
-"""Terms told about that are remembered from one step to the next; it is only a cache."""
+"""Terms that are cached from one step to the next."""
 
 NONE, IRI, BLANK, STRING, LANG_STRING, OTHER, TEXT, BOOLEAN, INTEGER, DECIMAL, FLOAT, DOUBLE = map(int, list(Tag)[:12])
 DATE_TIME, DATE_TIME_LOCAL = int(Tag.DATE_TIME), int(Tag.DATE_TIME_LOCAL)
@@ -66,7 +67,7 @@ DATE_TIME, DATE_TIME_LOCAL = int(Tag.DATE_TIME), int(Tag.DATE_TIME_LOCAL)
 UNKNOWN = 15
 """The tag of a term whose register Python must first find out."""
 ASK = 2
-"""What a comparison gives, beside -1, 0 and 1: Python must first tell about the term in ASKED."""
+"""What a comparison gives, beside -1, 0 and 1: Python must first be asked about the term in ASKED."""
 DONE, ASKING, FULL = 0, 1, 3
 """What a step gives; FULL (the arena is) cannot be resumed."""
 
@@ -80,7 +81,7 @@ _MIX = -7046029254386353131  # 2^64 / golden ratio, odd
 
 @kernel
 def register_of(base, terms, id):
-    """Tag, bits and scale of a term (`cqels.model.ids.Register`); the tag UNKNOWN where Python must first tell."""
+    """Tag, bits and scale of a term (`cqels.model.ids.Register`); the tag UNKNOWN where Python must be asked first."""
     if id >= 0:
         if id == 0:
             return NONE, 0, 0
@@ -194,13 +195,13 @@ def _compare_literals(base, terms, kind, a, b):
 
 
 @kernel
-def _told(base, terms, id, part):
-    """Address and number of bytes that Python told of a term (part 2: exact order, 4: text); address 0 to ask."""
+def _cached_bytes(base, terms, id, part):
+    """Address and number of bytes that Python gave for a term (part 2: exact order, 4: text); address 0 to ask."""
     store(base, terms + ASKED, id)
-    lore = find(base, load(base, terms + LORE), terms + ASKED)
-    if lore == 0:
+    cached = find(base, load(base, terms + LORE), terms + ASKED)
+    if cached == 0:
         return 0, 0
-    return base + load(base, lore + part) * 8, load(base, lore + part + 1)
+    return base + load(base, cached + part) * 8, load(base, cached + part + 1)
 
 
 @kernel
@@ -221,10 +222,10 @@ def _compare_tied(base, terms, one, other):
         return _compare_literals(base, terms, kind, a, b)
     if load(base, one + 1) & 1 == 0 or not (_in_text(base, terms, a) or _in_text(base, terms, b)):
         return 0
-    first, first_bytes = _told(base, terms, a, 2)
+    first, first_bytes = _cached_bytes(base, terms, a, 2)
     if first == 0:
         return ASK
-    second, second_bytes = _told(base, terms, b, 2)
+    second, second_bytes = _cached_bytes(base, terms, b, 2)
     if second == 0:
         return ASK
     return compare_bytes(first, first_bytes, second, second_bytes)
@@ -258,8 +259,8 @@ def _number_text(base, terms, tag, bits, scale, address):
         rest //= 10
         length += 1
     digits = max(digits, length)
-    places = digits + (1 if scale > 0 else 0)
-    position = at + places - 1
+    width = digits + (1 if scale > 0 else 0)
+    position = at + width - 1
     for number in range(digits):
         if number == scale and scale > 0:
             store_byte(position, 0x2E)
@@ -267,7 +268,7 @@ def _number_text(base, terms, tag, bits, scale, address):
         store_byte(position, 0x30 + bits % 10)
         bits //= 10
         position -= 1
-    at += places
+    at += width
     end = terms + ENDS + (0 if tag == INTEGER else 8)
     for number in range(load(base, end)):
         store_byte(at + number, load_byte(base + (end + 1) * 8 + number))
@@ -281,7 +282,7 @@ def _text(base, terms, id, buffer):
     tag, bits, scale = register_of(base, terms, id)
     if tag in (INTEGER, DECIMAL):
         return _number_text(base, terms, tag, bits, scale, base + (terms + buffer) * 8)
-    return _told(base, terms, id, 4)
+    return _cached_bytes(base, terms, id, 4)
 
 
 @kernel
@@ -304,13 +305,13 @@ def compare_texts(base, terms, a, b):
 
 
 @kernel
-def divide_digits(base, place, digits, by):
+def divide_digits(base, offset, digits, by):
     """Divide a magnitude of 32-bit digits, the lowest first, by a number below 2^31: the rest."""
     rest = 0
     for digit in range(digits - 1, -1, -1):
-        rest = (rest << 32) | load(base, place + digit)
+        rest = (rest << 32) | load(base, offset + digit)
         over = rest // by
-        store(base, place + digit, over)
+        store(base, offset + digit, over)
         rest -= over * by
     return rest
 
@@ -324,7 +325,7 @@ def power_of_ten(power):
 
 
 @kernel
-def _bits_at(base, place, top, length, start, count):
+def _bits_at(base, offset, top, length, start, count):
     """`count` bits of a magnitude, `start` bits behind its first; zeros behind its last."""
     result = 0
     taken = 0
@@ -333,7 +334,7 @@ def _bits_at(base, place, top, length, start, count):
         if position < 0:
             return result << (count - taken)
         usable = min((position & 31) + 1, count - taken)
-        digit = load(base, place + (position >> 5))
+        digit = load(base, offset + (position >> 5))
         result = (result << usable) | ((digit >> ((position & 31) + 1 - usable)) & ((1 << usable) - 1))
         taken += usable
     return result
@@ -347,30 +348,30 @@ def split(base, terms, magnitude, scale):
     """
     if magnitude == 0:
         return 0, 0, 0
-    place = terms + DIGITS
+    offset = terms + DIGITS
     zeros = (REST_BITS + 54 + scale * 10 // 3 + 1 + leading_zeros(magnitude) + 31) // 32 if scale else 4
     digits = zeros + 2
     for digit in range(zeros):
-        store(base, place + digit, 0)
-    store(base, place + zeros, magnitude & _LOW)
-    store(base, place + zeros + 1, (magnitude >> 32) & _LOW)
+        store(base, offset + digit, 0)
+    store(base, offset + zeros, magnitude & _LOW)
+    store(base, offset + zeros + 1, (magnitude >> 32) & _LOW)
     more = 0
     while scale > 0:
         step = min(scale, 9)
-        more |= divide_digits(base, place, digits, power_of_ten(step))
+        more |= divide_digits(base, offset, digits, power_of_ten(step))
         scale -= step
     top = digits - 1
-    while load(base, place + top) == 0:
+    while load(base, offset + top) == 0:
         top -= 1
     # the first 53 bits and the 58 behind them, from five digits at most
-    length = 64 - leading_zeros(load(base, place + top))
-    first = _bits_at(base, place, top, length, 0, 53)
-    rest = _bits_at(base, place, top, length, 53, REST_BITS)
+    length = 64 - leading_zeros(load(base, offset + top))
+    first = _bits_at(base, offset, top, length, 0, 53)
+    rest = _bits_at(base, offset, top, length, 53, REST_BITS)
     behind = 32 * top + length - 53 - REST_BITS  # bits not yet looked at
     for digit in range(behind // 32):
-        more |= load(base, place + digit)
+        more |= load(base, offset + digit)
     if behind > 0 and behind & 31:
-        more |= load(base, place + behind // 32) & ((1 << (behind & 31)) - 1)
+        more |= load(base, offset + behind // 32) & ((1 << (behind & 31)) - 1)
     exponent = 32 * (top - zeros) + length - 1
     return ((exponent + 1023) << 52) | (first & ids.FRACTION_MASK), rest, 1 if more else 0
 
@@ -447,10 +448,10 @@ def sort_key(base, terms, id, target):
         first, second = _exact_words(base, terms, CLASS_DATE_TIME, bits, scale)
     elif tag in (TEXT, UNKNOWN):
         store(base, terms + ASKED, id)
-        lore = find(base, load(base, terms + LORE), terms + ASKED)
-        if lore == 0 or tag == UNKNOWN:
+        cached = find(base, load(base, terms + LORE), terms + ASKED)
+        if cached == 0 or tag == UNKNOWN:
             return ASKING
-        first, second = load(base, lore), load(base, lore + 1)
+        first, second = load(base, cached), load(base, cached + 1)
     elif tag == NONE:
         first = (CLASS_UNBOUND - 8) << 60
     elif tag == BLANK:
@@ -468,8 +469,8 @@ def sort_key(base, terms, id, target):
 
 
 @kernel
-def forget_lore(base, terms):
-    """Drop all that Python told, if it is much."""
+def trim_sort_key_cache(base, terms):
+    """Drop all that Python said of terms, if it is much."""
     table = load(base, terms + LORE)
     if load(base, table + TABLE_COUNT) > LORE_LIMIT:
         _forget(base, table)
@@ -479,10 +480,10 @@ def forget_lore(base, terms):
 def _forget(base, table):
     slot = 0
     while slot < load(base, table + TABLE_ROOM):
-        lore = slot_at(base, table, slot)
-        if lore == 0:
+        cached = slot_at(base, table, slot)
+        if cached == 0:
             slot += 1
             continue
-        give(base, load(base, lore + 2), (load(base, lore + 3) + 7) // 8 + 1)
-        give(base, load(base, lore + 4), (load(base, lore + 5) + 7) // 8 + 1)
-        remove(base, table, lore)
+        give(base, load(base, cached + 2), (load(base, cached + 3) + 7) // 8 + 1)
+        give(base, load(base, cached + 4), (load(base, cached + 5) + 7) // 8 + 1)
+        remove(base, table, cached)

@@ -8,13 +8,13 @@ a term is its number with a tag that hardly any other word has, so that ids can 
     0       entries alive
     1       one past the largest number ever given
     2       a released entry, whose word 0 is the next one; 0 if there is none
-    3, 4    entries: place, how many there is room for
-    5, 6    table: place, slots; a power of two, at least twice the entries
-    7, 8    piece of memory that texts are cut from: place of what is left, words left
+    3, 4    entries: offset, how many there is room for
+    5, 6    table: offset, slots; a power of two, at least twice the entries
+    7, 8    piece of memory that texts are cut from: offset of what is left, words left
     9       words of such a piece
     10      bits of a hash that count: all, but fewer where a test wants collisions
-    11, 12  marks: place of one bit for each number, words of them
-    13, 14  a place where texts are put together, and its words
+    11, 12  marks: offset of one bit for each number, words of them
+    13, 14  scratch memory where texts are put together: offset, words
     16 + n  a released text of n words, n from 1 to 64, whose first word is the next one
 
     word    of an entry
@@ -60,15 +60,15 @@ _TEXT_TAG = int(Tag.TEXT)
 
 @kernel
 def make_dictionary(base, entries, piece):
-    """A new dictionary with room for some entries (a power of two) and some words of text: its place, 0 if full."""
+    """A new dictionary with room for some entries (a power of two) and some words of text: its offset, 0 if full."""
     dictionary = take_shared(base, DICTIONARY_WORDS)
-    place = take_shared(base, entries * ENTRY_WORDS)
+    offset = take_shared(base, entries * ENTRY_WORDS)
     table = take_shared(base, 2 * entries)
     scratch = take_shared(base, LONGEST)
-    if dictionary == 0 or place == 0 or table == 0 or scratch == 0:
+    if dictionary == 0 or offset == 0 or table == 0 or scratch == 0:
         return 0
     store(base, dictionary + END, 1)
-    store(base, dictionary + ENTRIES, place)
+    store(base, dictionary + ENTRIES, offset)
     store(base, dictionary + ENTRY_ROOM, entries)
     store(base, dictionary + TABLE, table)
     store(base, dictionary + SLOTS, 2 * entries)
@@ -84,7 +84,7 @@ def make_dictionary(base, entries, piece):
 
 @kernel
 def entry_at(base, dictionary, id):
-    """The place of an entry."""
+    """The offset of an entry."""
     return load(base, dictionary + ENTRIES) + (id & ID_MASK) * ENTRY_WORDS
 
 
@@ -119,11 +119,11 @@ def texts_of(base, dictionary, words, count, target):
 
 
 @kernel
-def join_texts(places, count, target):
+def join_texts(spans, count, target):
     """Copy texts, whose addresses and lengths `texts_of` has written, one after the other to an address."""
     for number in range(count):
-        length = load(places, 2 * number + 1)
-        copy_text(load(places, 2 * number), target, length)
+        length = load(spans, 2 * number + 1)
+        copy_text(load(spans, 2 * number), target, length)
         target += length
 
 
@@ -349,12 +349,12 @@ def _take_text(base, dictionary, words):
     """Room for a text, or 0 if the arena is full."""
     if words > LONGEST:
         return take_shared(base, words)
-    place = load(base, dictionary + FREE_TEXT + words)
-    if place != 0:
-        following = load(base, place)
+    offset = load(base, dictionary + FREE_TEXT + words)
+    if offset != 0:
+        following = load(base, offset)
         store(base, dictionary + FREE_TEXT + words, following)
         fetch(base, following)  # it is far away, and will be the next
-        return place
+        return offset
     left = load(base, dictionary + PIECE_LEFT)
     if left < words:
         size = load(base, dictionary + PIECE_WORDS)
@@ -365,19 +365,19 @@ def _take_text(base, dictionary, words):
             _give_text(base, dictionary, load(base, dictionary + PIECE), left)
         store(base, dictionary + PIECE, piece)
         left = size
-    place = load(base, dictionary + PIECE)
-    store(base, dictionary + PIECE, place + words)
+    offset = load(base, dictionary + PIECE)
+    store(base, dictionary + PIECE, offset + words)
     store(base, dictionary + PIECE_LEFT, left - words)
-    return place
+    return offset
 
 
 @kernel
-def _give_text(base, dictionary, place, words):
+def _give_text(base, dictionary, offset, words):
     if words > LONGEST:
-        give_shared(base, place, words)
+        give_shared(base, offset, words)
         return
-    store(base, place, load(base, dictionary + FREE_TEXT + words))
-    store(base, dictionary + FREE_TEXT + words, place)
+    store(base, offset, load(base, dictionary + FREE_TEXT + words))
+    store(base, dictionary + FREE_TEXT + words, offset)
 
 
 # --- releasing ------------------------------------------------------------------------------------------------------
@@ -479,15 +479,15 @@ def mark(base, dictionary, id):
     """Mark an entry as needed; other words are passed over."""
     number = id & ID_MASK
     if id & ~ID_MASK == TAGGED and number < load(base, dictionary + END):
-        place = load(base, dictionary + MARKS) + (number >> 6)
-        store(base, place, load(base, place) | 1 << (number & 63))
+        offset = load(base, dictionary + MARKS) + (number >> 6)
+        store(base, offset, load(base, offset) | 1 << (number & 63))
 
 
 @kernel
-def mark_column(base, dictionary, place, count, stride):
-    """Mark the words of a column: `count` of them from a place on, one every `stride` words."""
+def mark_column(base, dictionary, offset, count, stride):
+    """Mark the words of a column: `count` of them from an offset on, one every `stride` words."""
     for number in range(count):
-        mark(base, dictionary, load(base, place + number * stride))
+        mark(base, dictionary, load(base, offset + number * stride))
 
 
 @kernel

@@ -181,8 +181,8 @@ def _floating_register(address, start, end, code):
         if number == end:
             return _TAG_OTHER, 0, 0
         ten = 0
-        for place in range(number, end):
-            digit = byte(address + place) - 48
+        for at in range(number, end):
+            digit = byte(address + at) - 48
             if digit < 0 or digit > 9:
                 return _TAG_OTHER, 0, 0
             ten = min(ten * 10 + digit, 100_000)

@@ -19,8 +19,8 @@ from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.parse_errors import UNREADABLE, reason_of
 from cqels.ingest.record_readers import Numbered, arrow_records, csv_records, json_records
 from cqels.ingest.timed_lines import blank_scope, parse_statements, read_texts
+from cqels.kernels.readers.line_blocks import tokenize
 from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TRIPLE
-from cqels.kernels.terms.arena_dictionary import tokenize
 from cqels.model.errors import DataError
 from cqels.model.time import EARLIEST, LATEST, parse_time
 from cqels.spark.lift.block_writer import Packer, Row, one_element

@@ -206,7 +206,7 @@ class Matcher:
         words = self._arena.words
         words[self._place + triple_filter.COUNT], words[self._place + triple_filter.DICTIONARY] = (
             len(rows),
-            terms.dictionary.place,
+            terms.dictionary.offset,
         )
         first = self._place + triple_filter.PATTERNS
         words[first : first + len(rows) * triple_filter.PATTERN_WORDS] = np.array(rows, np.int64).reshape(-1)

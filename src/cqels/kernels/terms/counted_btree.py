@@ -4,9 +4,9 @@ A key is some words; equal keys are one entry with a count, which may be negativ
 before it came) and goes when it is 0.  All trees of one *shape* share how their keys compare.
 
     word   of a shape                          word   of a tree
-    0      words of a key                      0      place of its shape
+    0      words of a key                      0      offset of its shape
     1      words of a node                     1      root, or 0
-    2      place of the terms (sort_keys.py)     2      all counts together
+    2      offset of the terms (sort_keys.py)     2      all counts together
     3      fields; 0: the words as they are    3      levels above the leaves
     4 …    path: node and child, from the root 4      entries
     50     1 or -1: keys whose first words     5      words of the root, while it is the only leaf
@@ -67,7 +67,7 @@ def tree_words(key_words: int) -> int:
 
 @kernel
 def make_tree(base, tree, shape):
-    """Make six words at a place an empty tree; those behind are left as they are."""
+    """Make six words at an offset an empty tree; those behind are left as they are."""
     for word in range(TREE_WORDS):
         store(base, tree + word, 0)
     store(base, tree + SHAPE, shape)
@@ -78,7 +78,7 @@ def make_tree(base, tree, shape):
 
 @kernel
 def compare_keys(base, shape, one, other):
-    """-1, 0 or 1 for the keys at two places; ASK."""
+    """-1, 0 or 1 for the keys at two offsets; ASK."""
     fields = load(base, shape + FIELDS)
     if fields == 0:
         for word in range(load(base, shape + KEY_WORDS)):
@@ -343,7 +343,7 @@ def _shrink(base, tree, shape, node, position, depth):
 
 @kernel
 def change(base, tree, key, weight):
-    """Add to the count of the key at a place: DONE; ASKING, and the tree is as before; FULL."""
+    """Add to the count of the key at an offset: DONE; ASKING, and the tree is as before; FULL."""
     shape = load(base, tree + SHAPE)
     words = load(base, shape + KEY_WORDS)
     root = load(base, tree + ROOT)
@@ -423,7 +423,7 @@ def change(base, tree, key, weight):
 
 @kernel
 def _has_only(base, leaf, key, words):
-    """Whether the only key of a leaf is that at a place."""
+    """Whether the only key of a leaf is that at an offset."""
     return load(base, leaf + COUNT) == 1 and _are_same(base, leaf + HEAD, key, words)
 
 
@@ -461,7 +461,7 @@ def _give_below(base, node, level, words, size):
 
 @kernel
 def kth(base, tree, number):
-    """The place of the key that has exactly `number` keys before it, copies counted; 0 if there is none."""
+    """The offset of the key that has exactly `number` keys before it, copies counted; 0 if there is none."""
     if number < 0 or number >= load(base, tree + TOTAL):
         return 0
     words = load(base, load(base, tree + SHAPE) + KEY_WORDS)
@@ -482,13 +482,13 @@ def kth(base, tree, number):
 
 @kernel
 def least(base, tree):
-    """The place of the least key, or 0."""
+    """The offset of the least key, or 0."""
     return kth(base, tree, 0)
 
 
 @kernel
 def most(base, tree):
-    """The place of the greatest key, or 0."""
+    """The offset of the greatest key, or 0."""
     node, level = load(base, tree + ROOT), load(base, tree + LEVELS)
     if node == 0:
         return 0
@@ -517,7 +517,7 @@ def _below(base, shape, node, stride, key):
 
 @kernel
 def rank(base, tree, shape, key):
-    """How many keys are below the one at a place, copies counted; -1 to ask.
+    """How many keys are below the one at an offset, copies counted; -1 to ask.
 
     `shape` is the tree's, or one that looks at the first fields only: then the first of the keys that tie is found.
     """
@@ -576,9 +576,9 @@ def keys_of(arena: Arena, tree: int, start: int = 0, number: int | None = None) 
     leaf, entry, passed = leaf_of(arena.base, tree, start)
     result: list[tuple[int, ...]] = []
     while leaf and (number is None or len(result) < number):
-        place = leaf + HEAD + entry * (words + 1)
-        key = tuple(arena.words[place : place + words].tolist())
-        result += [key] * (int(arena.words[place + words]) - passed)
+        offset = leaf + HEAD + entry * (words + 1)
+        key = tuple(arena.words[offset : offset + words].tolist())
+        result += [key] * (int(arena.words[offset + words]) - passed)
         passed = 0
         leaf, entry = following(arena.base, leaf, entry)
     return result if number is None else result[:number]

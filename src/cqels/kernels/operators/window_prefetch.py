@@ -7,7 +7,7 @@ need is on its way (join_prefetch.py).  Nothing here changes what is known.
     0      how many there are
     1      entries that had left it when they were looked at last
     2, 3   of those that will leave, the first ones whose keys and whose rows have not been looked at
-    4 …    for each pattern over it whose rows are a join's input: pattern, place for a row of it, paths of the input
+    4 …    for each pattern over it whose rows are a join's input: pattern, offset for a row of it, paths of the input
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cqels.kernels.containers.row_buffer import TOGETHER
 from cqels.kernels.containers.row_set import hash_of, mark_of, slot_of
 from cqels.kernels.memory.arena import Arena, fetch, load, store, write_words
 from cqels.kernels.operators import join
+from cqels.kernels.operators.join_prefetch import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
 from cqels.kernels.operators.window import (
     COME,
     ELEMENTS,
@@ -35,7 +36,6 @@ from cqels.kernels.operators.window import (
     entry_of,
     matches,
 )
-from cqels.kernels.prefetch.join_prefetch import KEYS_AHEAD, LOOKED, ROWS_AHEAD, expect_keys, expect_matches, want
 
 COUNT, GONE, KEYS_SEEN, ROWS_SEEN, FIRST_HINT = range(5)
 PATTERN, ROW, PATHS, HINT_WORDS = range(4)
@@ -55,9 +55,9 @@ def make_hints(arena: Arena, window: int, patterns: Sequence[int], joins: Sequen
     found: list[int] = []
     for operator in patterns:
         _, pattern, out = (int(word) for word in words[operator : operator + 3])
-        for place in joins:
-            for number in range(int(words[place + join.INPUTS])):
-                own = int(words[place + join.INPUT + number])
+        for offset in joins:
+            for number in range(int(words[offset + join.INPUTS])):
+                own = int(words[offset + join.INPUT + number])
                 if words[own + join.QUEUE] == out:
                     words[words[own + join.PATHS] + LOOKED] = 1
                     found += [pattern, arena.take(COLUMNS + 3), int(words[own + join.PATHS])]
@@ -101,8 +101,8 @@ def expect_triple(base, outlook, window, hints, triple, time, number, step):
     if step == KEYS:
         want(base, outlook, slot_of(base, load(base, window + FINDER), mark_of(hash_of(base, triple, 3), 0)))
     fresh = load(base, window + FLAGS) & FRESH
-    for place in range(load(base, hints + COUNT)):
-        hint = hints + FIRST_HINT + place * HINT_WORDS
+    for index in range(load(base, hints + COUNT)):
+        hint = hints + FIRST_HINT + index * HINT_WORDS
         pattern, row = load(base, hint + PATTERN), load(base, hint + ROW)
         if not matches(base, pattern, triple):
             continue

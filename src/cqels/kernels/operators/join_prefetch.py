@@ -9,15 +9,15 @@ Nothing here changes what is known: where a row has gone or moved meanwhile, som
 
     word   of the paths from an input of a join
     0      its buffer
-    1, 2   keys that a change of it looks up: number, place of pairs (table, place of where in its rows the key is)
-    3, 4   inputs that it leads to: number, place of the first one's five words: index, buffer, place of where in its
-           rows the key is; and for what a row of that one leads to: number, place of as many words of each
+    1, 2   keys that a change of it looks up: number, offset of pairs (table, offset of where in its rows the key is)
+    3, 4   inputs that it leads to: number, offset of the first one's five words: index, buffer, offset of where in its
+           rows the key is; and for what a row of that one leads to: number, offset of as many words of each
     5      1 if someone looks ahead for the input, so that its changes need not be looked at when they are there
 
     word   of an outlook
-    0, 1   places that are wanted, and how many of them have been brought near
+    0, 1   offsets that are wanted, and how many of them have been brought near
     2, 3   first walk, and the one after the last; these numbers only grow
-    4 …    the places, at most `_MOST_WANTED`
+    4 …    the offsets, at most `_MOST_WANTED`
     …      the walks, `_MOST_WALKS` of four words: where it goes, in the paths (five words, as above); a row; how many
            rows with its key there are from that one on; the row before, or 0
 """
@@ -42,7 +42,7 @@ WANTED, BROUGHT, WALK, WALK_END, WANTED_AT = range(5)
 KEYS_AHEAD, ROWS_AHEAD = 5, 4
 """So many groups (of TOGETHER changes) ahead the keys of a group are looked at, and then the rows that match."""
 _MOST_WANTED, _MOST_WALKS, _WALK_WORDS = 240, 64, 4
-_AT_ONCE = 16  # places of a portion, or more where a group would want more again before all are asked for
+_AT_ONCE = 16  # offsets of a portion, or more where a group would want more again before all are asked for
 _ROW, _LEFT, _BEFORE = 1, 2, 3
 OUTLOOK_WORDS = WANTED_AT + _MOST_WANTED + _MOST_WALKS * _WALK_WORDS
 
@@ -83,11 +83,11 @@ def _write_leads(arena: Arena, leads: Sequence[Lead]) -> int:
 
 
 @kernel
-def want(base, outlook, place):
-    """Let a place be brought near with the next `bring`."""
+def want(base, outlook, offset):
+    """Let an offset be brought near with the next `bring`."""
     count = load(base, outlook + WANTED)
     if count < _MOST_WANTED:
-        store(base, outlook + WANTED_AT + count, place)
+        store(base, outlook + WANTED_AT + count, offset)
         store(base, outlook + WANTED, count + 1)
 
 
@@ -99,7 +99,7 @@ def _want_row(base, outlook, row):
 
 @kernel
 def bring(base, outlook):
-    """Have a portion of the places brought near that are wanted, those that were wanted first."""
+    """Have a portion of the offsets brought near that are wanted, those that were wanted first."""
     first, wanted = load(base, outlook + BROUGHT), load(base, outlook + WANTED)
     end = min(first + max(_AT_ONCE, (wanted - first + TOGETHER - 1) // TOGETHER), wanted)
     for number in range(first, end):
@@ -114,11 +114,11 @@ def bring(base, outlook):
 @kernel
 def expect_keys(base, outlook, paths, row):
     """The first step for a row that comes or goes."""
-    place = load(base, paths + TOUCHED_AT)
+    offset = load(base, paths + TOUCHED_AT)
     for _ in range(load(base, paths + TOUCHED)):
-        home = home_of(base, load(base, place), row, load(base, place + 1))
+        home = home_of(base, load(base, offset), row, load(base, offset + 1))
         want(base, outlook, home)
-        place += 2
+        offset += 2
     buffer = load(base, paths + BUFFER)
     if load(base, buffer + KIND) == BAG and finder_is_far(base, load(base, buffer + FINDER)):
         want(base, outlook, slot_of(base, load(base, buffer + FINDER), mark_of(row_hash(base, buffer, row), 0)))
@@ -127,11 +127,11 @@ def expect_keys(base, outlook, paths, row):
 @kernel
 def expect_at_once(base, paths, row):
     """Ask for the keys of a row whose turn it is, all of them before the first is looked up."""
-    place = load(base, paths + TOUCHED_AT)
+    offset = load(base, paths + TOUCHED_AT)
     for _ in range(load(base, paths + TOUCHED) if load(base, paths + LOOKED) == 0 else 0):
-        if is_far(base, load(base, place)):
-            fetch(base, home_of(base, load(base, place), row, load(base, place + 1)))
-        place += 2
+        if is_far(base, load(base, offset)):
+            fetch(base, home_of(base, load(base, offset), row, load(base, offset + 1)))
+        offset += 2
 
 
 @kernel
@@ -201,9 +201,9 @@ def go_on(base, outlook):
         walk = _walk_at(outlook, number)
         lead, row, left = load(base, walk), load(base, walk + _ROW), load(base, walk + _LEFT)
         before = load(base, walk + _BEFORE)
-        further, place = load(base, lead + FURTHER), load(base, lead + FURTHER_AT)
+        further, offset = load(base, lead + FURTHER), load(base, lead + FURTHER_AT)
         if before != 0:
-            _expect_further(base, outlook, place, further, before)
+            _expect_further(base, outlook, offset, further, before)
         if left == 0:
             continue
         following = 0
@@ -214,21 +214,21 @@ def go_on(base, outlook):
                 continue
             _want_row(base, outlook, following)
         for _ in range(further):
-            want(base, outlook, home_of(base, load(base, load(base, place) + TABLE), row, load(base, place + KEY_AT)))
-            place += LEAD_WORDS
+            want(base, outlook, home_of(base, load(base, load(base, offset) + TABLE), row, load(base, offset + KEY_AT)))
+            offset += LEAD_WORDS
         if left > 2 or further != 0:
             _walk(base, outlook, lead, following, left - 1, row if further != 0 else 0)
 
 
 @kernel
-def _expect_further(base, outlook, place, further, row):
+def _expect_further(base, outlook, offset, further, row):
     for _ in range(further):
-        index = load(base, place)
+        index = load(base, offset)
         if load(base, index + OPEN) != 0:
-            rows = load(base, find(base, index, row, load(base, place + KEY_AT)))
+            rows = load(base, find(base, index, row, load(base, offset + KEY_AT)))
             if rows != 0:
-                match = row_of(base, load(base, place + OTHER), rows & NEWEST)
+                match = row_of(base, load(base, offset + OTHER), rows & NEWEST)
                 _want_row(base, outlook, match)
                 if rows >> 32 > 1:
-                    _walk(base, outlook, place, match, rows >> 32, 0)
-        place += LEAD_WORDS
+                    _walk(base, outlook, offset, match, rows >> 32, 0)
+        offset += LEAD_WORDS
