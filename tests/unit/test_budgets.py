@@ -85,19 +85,19 @@ def test_a_join_that_explodes_within_an_element(engine: Engine) -> None:
     engine.push(STREAM, lines(1000))
     assert cross.stopped is not None
     assert "at element 26," in cross.stopped
-    assert 8 * engine.arena.used < parse_size("8MB")
+    assert 8 * engine.internals.arena.used < parse_size("8MB")
     assert modest.take() == alone(MODEST, lines(1000))
     found = cross.take()
     assert found == [each._replace(query=cross.name) for each in alone(CROSS, lines(25))]
 
 
 def test_its_memory_is_given_back(engine: Engine) -> None:
-    before = engine.arena.held
+    before = engine.internals.arena.held
     greedy = engine.register(CROSS, memory="4MB")
     engine.push(STREAM, lines(1000))
     assert greedy.stopped is not None
-    assert engine.arena.used - before > parse_size("2MB") // 8
-    assert engine.arena.held - before < parse_size("200kB") // 8, "terms, and the block that elements come in"
+    assert engine.internals.arena.used - before > parse_size("2MB") // 8
+    assert engine.internals.arena.held - before < parse_size("200kB") // 8, "terms, and the block that elements come in"
 
 
 def test_what_is_counted_is_what_is_held(engine: Engine) -> None:
@@ -110,11 +110,11 @@ def test_what_is_counted_is_what_is_held(engine: Engine) -> None:
     )
     for part in range(4):
         engine.push(STREAM, lines(700, 700 * part))
-    before, heap = engine.arena.held, query.running.pipeline.heap
-    counted = engine.arena.held_in(heap)
-    assert engine.arena.words[heap + LIMIT] == 0, "it is for what is done for the query"
+    before, heap = engine.internals.arena.held, query.running.pipeline.heap
+    counted = engine.internals.arena.held_in(heap)
+    assert engine.internals.arena.words[heap + LIMIT] == 0, "it is for what is done for the query"
     query.drop()
-    assert before - engine.arena.held - 64 == counted > 0, "and the block of its heap"
+    assert before - engine.internals.arena.held - 64 == counted > 0, "and the block of its heap"
 
 
 def test_static_data_counts(engine: Engine, tmp_path: Path) -> None:
@@ -347,9 +347,9 @@ def test_memory_that_is_a_file_has_them_too(tmp_path: Path) -> None:
         greedy, modest = engine.register(GREEDY, name="greedy", memory="50kB"), engine.register(MODEST, name="modest")
         engine.push(STREAM, lines(2000))
         modest.take()
-        engine.keep()
+        engine.internals.keep()
         queries = [other.register(GREEDY, name="greedy"), other.register(MODEST, name="modest")]
-        other.attach(tmp_path / "one")
+        other.internals.attach(tmp_path / "one")
         assert queries[0].stopped == greedy.stopped is not None
         other.push(STREAM, lines(10, 2000))
         assert {result.tick for result in queries[1].take()} == {*range(2001, 2011)}

@@ -207,7 +207,7 @@ class App:
         else:
             self._streams[settings.iri] = settings
             if "_checking" in vars(self):
-                self._checking.declare(settings)
+                self._checking.internals.declare(settings)
         self._sources.append(source)
 
     def load(self, path: str | os.PathLike[str], graph: str | None = None, *, format: str | None = None) -> int:
@@ -798,7 +798,7 @@ class App:
         self._services.permissions = self._store.services.permissions
         engine = Engine(store=Store(services=self._services))
         for settings in self._streams.values():
-            engine.declare(settings)
+            engine.internals.declare(settings)
         for query in self._asking.values():
             engine.register(query, declare=False, check_graphs=False)
         return engine
