@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cqels import Engine, QueryStopped, StandingQuery
+from cqels.engine import budget_enforcement, budgets
 from cqels.engine.engine_state import EngineState
 from cqels.engine.running_query import Running
-from cqels.engine.state import budgets
 from cqels.kernels.memory.arena import LIMIT
 from cqels.model.errors import CqelsError
 from cqels.model.sizes import format_size, parse_size
@@ -36,7 +36,7 @@ CROSS = PREFIX + "SELECT * { STREAM :s [ALL] { ?a :p ?b } STREAM :s [ALL] { ?c :
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    monkeypatch.setattr(budgets, "SLICE", 64)
+    monkeypatch.setattr(budget_enforcement, "SLICE", 64)
     with Engine() as made:
         yield made
 
@@ -169,7 +169,7 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         self.seconds, self._time = seconds, 0.0
-        monkeypatch.setattr(budgets, "now", self)
+        monkeypatch.setattr(budget_enforcement, "now", self)
 
     def __call__(self) -> int:
         self._time += self.seconds
@@ -393,7 +393,7 @@ def test_a_budget_that_is_large_enough_is_not_seen(scenario: Scenario) -> None:
 def generous() -> Callable[[EngineState, Running], int | None]:
     """A query has its whole budget for what comes after its registration: else most of small ones end there."""
     begun: dict[Running, int] = {}
-    plain = budgets._most
+    plain = budget_enforcement._most
 
     def most(state: EngineState, running: Running) -> int | None:
         before = begun.setdefault(running, state.arena.held_in(running.pipeline.heap))
@@ -414,7 +414,7 @@ def test_others_do_not_notice(monkeypatch: pytest.MonkeyPatch, scenario: Scenari
         return made[0]
 
     with monkeypatch.context() as patched:
-        patched.setattr(budgets, "_most", generous())
+        patched.setattr(budget_enforcement, "_most", generous())
         found = run(scenario, engine=engine)
     expected = run(scenario)
     stopped = made[0].main.running.stopped

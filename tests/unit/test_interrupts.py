@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad
 
 from cqels import Engine, QueryStopped
-from cqels.engine import executor, runtime
-from cqels.engine.state import budgets
+from cqels.engine import budgets, executor, runtime
 from cqels.ingest import Element
 from cqels.model import interrupts
 from cqels.model.deadlines import watched

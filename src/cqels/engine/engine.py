@@ -28,11 +28,11 @@ from cqels.engine.arguments import (
     size_of,
     write_bytes,
 )
+from cqels.engine.budgets import Budget
 from cqels.engine.event_time.future_limit import is_beyond, limit_of, near
 from cqels.engine.event_time.stream_merge import Merge
 from cqels.engine.internals import EngineInternals
 from cqels.engine.query_handle import StandingQuery, check_callback
-from cqels.engine.state.budgets import Budget
 from cqels.ingest import Rejected, StreamSettings
 from cqels.ingest.declarations import FUTURE
 from cqels.ingest.element_batch import Batch

@@ -16,10 +16,11 @@ from pyoxigraph import NamedNode
 
 from cqels.engine.access import Access, synchronized, while_open, while_open_at_once
 from cqels.engine.arguments import path_of
+from cqels.engine.budget_enforcement import obeying
+from cqels.engine.budgets import Budget, Stop
 from cqels.engine.event_time.watermark import Arrived, Clock
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
-from cqels.engine.state.budgets import Budget, Stop, obeying
 from cqels.engine.state.snapshot import Aside, State
 from cqels.ingest import Element, Rejected, RejectLog, StreamSettings, late_reason
 from cqels.ingest.element_batch import Batch, Words

@@ -9,13 +9,14 @@ from weakref import proxy
 
 from pyoxigraph import NamedNode
 
+from cqels.engine.budget_enforcement import within
+from cqels.engine.budgets import Budget, Guard, Stop
 from cqels.engine.engine_state import EngineState
 from cqels.engine.output.policy_cqels1 import PublishedAnswers, without_slide
 from cqels.engine.output.result_emission import Answers
 from cqels.engine.running_query import Running
 from cqels.engine.sharing.shared_joins import Feeding, Fit
 from cqels.engine.sharing.shared_pipelines import Share
-from cqels.engine.state.budgets import Budget, Guard, stop_uncompiled, within
 from cqels.engine.static_tables import Tables
 from cqels.kernels import scheduler
 from cqels.model.errors import QueryError
@@ -260,7 +261,7 @@ class Registry:
                 compile()
             except Exception as error:
                 for running in queries:
-                    stop_uncompiled(self, running, error)
+                    self._stop_uncompiled(running, error)
             self._uncompiled.popleft()
 
     def _settled(self) -> list[Running]:
@@ -275,7 +276,16 @@ class Registry:
                     self._replan(running, running.known)
         return [*dict.fromkeys(each if each.member is None else each.member.running for each in self._waiting)]
 
-    def separated(self, unit: Running) -> list[Running]:
+    def _stop_uncompiled(self, running: Running, error: Exception) -> None:
+        """End queries that could not be compiled; registration has refused all that can be known without trying."""
+        reason = " ".join(str(error).split()) or type(error).__name__
+        self.state.free_pipeline(running)
+        for each in self._separated(running):
+            each.stopped = Stop(f"query {each.name} was stopped: it cannot run: {reason}", 0)
+            if self.state.judging:
+                self.state.ended.append(each)
+
+    def _separated(self, unit: Running) -> list[Running]:
         """The queries that were to share a pipeline, which have none now."""
         share = unit.share
         if share is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cqels.engine.budgets import Guard, Stop
 from cqels.engine.output.result_emission import Answers, Sent
 from cqels.ingest.element_batch import Words
 from cqels.ingest.term_codec import Terms
@@ -30,7 +31,6 @@ from cqels.store.dependencies import AnyGraph, GraphName
 
 if TYPE_CHECKING:
     from cqels.engine.sharing.shared_pipelines import Share
-    from cqels.engine.state.budgets import Guard, Stop
 
 
 @dataclass(eq=False)

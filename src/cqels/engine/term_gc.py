@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from cqels.engine.budget_enforcement import within
 from cqels.engine.engine_state import EngineState
 from cqels.engine.running_query import Running
-from cqels.engine.state.budgets import within
 from cqels.ingest.element_batch import Words
 from cqels.kernels.memory.arena import FIRST
 from cqels.kernels.terms import term_table

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from cqels.engine.budgets import Stop, restored
 from cqels.engine.engine_state import DICTIONARY_ROOT, MEMO_ROOT
 from cqels.engine.event_time.watermark import Clock
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
 from cqels.engine.sharing.shared_pipelines import Share
-from cqels.engine.state.budgets import Stop, restored
 from cqels.engine.state.window_contents import History, NotKept, clock_of, rebuild, write_history
 from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import Batch, Words

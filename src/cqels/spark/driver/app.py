@@ -19,8 +19,8 @@ from uuid import uuid4
 from pyoxigraph import NamedNode
 
 from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
+from cqels.engine.budgets import Budget
 from cqels.engine.engine import Engine
-from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.ingest.declarations import FUTURE, check_same
 from cqels.ingest.live_sources import is_live

@@ -17,11 +17,11 @@ import pyarrow
 import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
 
+from cqels.engine.budgets import Budget, Stop
 from cqels.engine.engine import Engine
 from cqels.engine.event_time.stream_merge import Files, Merge
 from cqels.engine.output.arrow_columns import terms_of
 from cqels.engine.query_handle import StandingQuery
-from cqels.engine.state.budgets import Budget, Stop
 from cqels.engine.state.snapshot import Aside
 from cqels.engine.state.window_contents import MOST_WORDS
 from cqels.ingest import Rejected, StreamSettings
