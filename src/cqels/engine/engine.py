@@ -361,7 +361,7 @@ class Engine:
         number = self.internals.number_of(stream)
         if time is None:
             if self._settings[stream].arrival and data is not None:
-                time = 0  # the clock knows
+                time = 0  # it is stamped on arrival
             elif not isinstance(data, str | bytes):
                 next(iter(triples_of(data)), None)  # what is no element would need no time either
                 raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")

@@ -18,7 +18,7 @@ from cqels.engine.access import Access, synchronized, while_open, while_open_at_
 from cqels.engine.arguments import path_of
 from cqels.engine.budget_enforcement import obeying
 from cqels.engine.budgets import Budget, Stop
-from cqels.engine.event_time.watermark import Arrived, Clock
+from cqels.engine.event_time.watermark import Arrived, Watermarks
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
 from cqels.engine.state.snapshot import Aside, State
@@ -56,7 +56,7 @@ class EngineInternals:
         self._access = Access()
         self.store = store
         self.core = Core(store, arena, start=start, share=share)
-        self.watermarks = Clock(now=now)
+        self.watermarks = Watermarks(now=now)
         self.settings: dict[str, StreamSettings] = {}
         """The streams that elements can be pushed to, by their IRIs."""
         self.state = State(self.core, self.watermarks, self.settings)

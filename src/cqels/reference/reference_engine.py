@@ -20,7 +20,7 @@ from cqels.plan.construct import constructed
 from cqels.plan.scope import is_ordered, variables
 from cqels.reference.algebra import Evaluator, World
 from cqels.reference.emission import Row, differences, without_expiry
-from cqels.reference.event_time import Clock, Heartbeat, StreamSettings
+from cqels.reference.event_time import Heartbeat, StreamSettings, Watermarks
 from cqels.reference.graphs import StampedGraph
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content
@@ -102,7 +102,7 @@ class Reference:
         self._reject = reject
         self._solve = solve
         self._settings = list(streams)
-        self._clock = Clock(self._settings, self._count_late)
+        self._watermarks = Watermarks(self._settings, self._count_late)
         self._queries: list[Registered] = []
         self._count = 0
         self._gone: set[str] = set()
@@ -172,14 +172,14 @@ class Reference:
         """An element arrives: now, or at the time `arrived`, which only a stream in arrival time looks at."""
         if any(each.arrival for each in self._settings if each.iri == element.stream):
             element = replace(element, time=time_ns() if arrived is None else arrived)
-        self._proceed(self._clock.arrive(element))
+        self._proceed(self._watermarks.arrive(element))
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
-        self._proceed(self._clock.heartbeat(time, stream))
+        self._proceed(self._watermarks.heartbeat(time, stream))
 
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
-        self._proceed(self._clock.flush())
+        self._proceed(self._watermarks.flush())
 
     def update(self, change: Callable[[Store], object]) -> None:
         """Change the dataset between two ticks; the queries that read what changed have a tick."""

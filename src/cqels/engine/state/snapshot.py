@@ -20,11 +20,11 @@ import numpy as np
 
 from cqels.engine.budgets import Stop, restored
 from cqels.engine.engine_state import DICTIONARY_ROOT, MEMO_ROOT
-from cqels.engine.event_time.watermark import Clock
+from cqels.engine.event_time.watermark import Watermarks
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
 from cqels.engine.sharing.shared_pipelines import Share
-from cqels.engine.state.window_contents import History, NotKept, clock_of, rebuild, write_history
+from cqels.engine.state.window_contents import History, NotKept, progress_of, rebuild, write_history
 from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
@@ -46,7 +46,7 @@ VERSION = 11
 _SNAPSHOT, _PAGE = "SN", "PG"
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
-"""A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
+"""A block with the elements that wait: those of the reorder buffer, then those of the one who feeds the engine."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class State:
     """The parts of an engine that a snapshot is of."""
 
     core: Core
-    clock: Clock
+    watermarks: Watermarks
     settings: dict[str, StreamSettings]
     late: int = 0
     aside: Aside = field(default_factory=Aside)
@@ -117,15 +117,15 @@ class State:
     def _written_page(self) -> bytes:
         """The page of the engine as it is; elements that wait are in the arena."""
         self.core.registry.settle()
-        numbers, waiting = self.clock.state()[0], self._waiting()
+        numbers, waiting = self.watermarks.state()[0], self._waiting()
         page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
         parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
         _write(self.core.state.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
         return json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
 
     def _waiting(self) -> list[Batch]:
-        """The elements that wait: those that the clock holds, and those of the one who feeds the engine."""
-        return [self.clock.state()[1], self.aside.elements]
+        """The elements that wait: those of the reorder buffer, and those of the one who feeds the engine."""
+        return [self.watermarks.state()[1], self.aside.elements]
 
     def _fits(self, page: dict[str, Any]) -> bool:
         """Have the pipelines that the page is of: False if this release cannot take its arena as it is."""
@@ -181,9 +181,9 @@ class State:
         )
         core.state.streams, core.state.dropped_streams = _by_number(page["streams"]), _by_number(page["gone"])
         numbered = sorted({**core.state.streams, **core.state.dropped_streams}.items(), key=lambda item: item[1])
-        self.clock.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
+        self.watermarks.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
         held, elements = waiting
-        self.clock.restore(page["clock"], held)
+        self.watermarks.restore(page["clock"], held)
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         states = {state["name"]: state for state in page["queries"]}
         for running in core.state.running:
@@ -216,7 +216,7 @@ class State:
                     **({} if running.member is not None else _pipeline(running)),
                     "name": running.name,
                     "query": running.fingerprint,
-                    "clock": clock_of(core, running),
+                    "clock": progress_of(core, running),
                     "text": None if (text := public_text(running.query)) is None else asdict(text),
                     "streams": sorted(running.streams),
                     "output": running.output,

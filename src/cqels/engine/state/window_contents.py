@@ -113,7 +113,7 @@ def _rows_of_star(words: Words, one: int) -> Words:
     return np.stack(parts, axis=1).reshape(-1, 5) if parts else np.zeros((0, 5), np.int64)
 
 
-def clock_of(core: Core, running: Running) -> dict[str, int]:
+def progress_of(core: Core, running: Running) -> dict[str, int]:
     """When a query began, how many ticks it has had, and the times of the last one and of the last event."""
     if running.stopped is not None:
         return {"began": running.began}
@@ -179,26 +179,26 @@ def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
         core.state.judging = True
 
 
-def _replay(core: Core, running: Running, clock: dict[str, int], history: History) -> None:
+def _replay(core: Core, running: Running, progress: dict[str, int], history: History) -> None:
     words, place = core.state.arena.words, running.pipeline.place
-    if clock["last"] == NEVER and clock["ticks"] == 0:
+    if progress["last"] == NEVER and progress["ticks"] == 0:
         return
-    mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= clock["began"])
+    mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= progress["began"])
     chosen = np.flatnonzero(mine)
     first = int(history.held.times[chosen[0]]) if len(chosen) else NEVER
-    if clock["closed"] != NEVER:
-        _event(core, running, min(clock["closed"], first) if len(chosen) else clock["closed"], scheduler.ADVANCE)
+    if progress["closed"] != NEVER:
+        _event(core, running, min(progress["closed"], first) if len(chosen) else progress["closed"], scheduler.ADVANCE)
     for at in range(0, len(chosen), _CHUNK):
         part = chosen[at : at + _CHUNK]
         _run(core, running, history.held.take(part), history.numbers[part])
-    if clock["ticks"] > 0:
-        _event(core, running, clock["now"], scheduler.ADVANCE)
+    if progress["ticks"] > 0:
+        _event(core, running, progress["now"], scheduler.ADVANCE)
         words[place + scheduler.PENDING] = 1
-        _event(core, running, clock["now"], scheduler.UPDATE)
-    if clock["last"] != NEVER:
-        _event(core, running, clock["last"], scheduler.ADVANCE)
-    words[place + scheduler.TICKS], words[place + scheduler.LAST] = clock["ticks"], clock["last"]
-    words[place + scheduler.PENDING] = clock["pending"]
+        _event(core, running, progress["now"], scheduler.UPDATE)
+    if progress["last"] != NEVER:
+        _event(core, running, progress["last"], scheduler.ADVANCE)
+    words[place + scheduler.TICKS], words[place + scheduler.LAST] = progress["ticks"], progress["last"]
+    words[place + scheduler.PENDING] = progress["pending"]
 
 
 def _event(core: Core, running: Running, time: int, kind: int) -> None:
