@@ -179,7 +179,7 @@ def test_one_join_feeds_all() -> None:
     with Engine() as engine:
         queries = registered(engine)
         observe(engine, 1, "a", 3)
-        feeding = engine.internals.core.registry.feeding
+        feeding = engine.internals.core.registry.shared_joins
         assert len(feeding.feeders) == 1
         assert not any(isinstance(trace.plan, Stream) for query in queries for trace in query.running.pipeline.traces)
         text = queries[0].explain()
@@ -199,7 +199,7 @@ def test_who_sends_all_has_windows_of_its_own(emit: str) -> None:
         for text in (ROOM, MEAN):
             engine.register(PREFIX + text, emit=emit)
         observe(engine, 1, "a", 3)
-        assert not engine.internals.core.registry.feeding.feeders
+        assert not engine.internals.core.registry.shared_joins.feeders
 
 
 def test_who_comes_later_has_windows_of_its_own() -> None:
@@ -208,7 +208,7 @@ def test_who_comes_later_has_windows_of_its_own() -> None:
         observe(engine, 1, "a", 3)
         late = engine.register(PREFIX + MEAN)
         observe(engine, 2, "a", 5)
-        assert not engine.internals.core.registry.feeding.feeders
+        assert not engine.internals.core.registry.shared_joins.feeders
         assert [each.values[1].value for each in late.take()] == ["5"]
 
 
@@ -217,7 +217,7 @@ def test_who_has_a_budget_has_windows_of_its_own() -> None:
         engine.register(PREFIX + ROOM)
         engine.register(PREFIX + MEAN, memory="100MB")
         observe(engine, 1, "a", 3)
-        assert not engine.internals.core.registry.feeding.feeders
+        assert not engine.internals.core.registry.shared_joins.feeders
 
 
 def test_templates_are_fed_as_one() -> None:
@@ -248,6 +248,6 @@ def test_a_file_has_the_memory_of_parts(tmp_path: Path) -> None:
     for query in queries[2:]:
         query.take()
     observe(other, 2, "b", 8)
-    assert len(other.internals.core.registry.feeding.feeders) == 1
+    assert len(other.internals.core.registry.shared_joins.feeders) == 1
     assert [each.sign for each in queries[2].take()] == ["+"]
     assert [each.values[0].value for each in queries[3].take() if each.sign == "+"] == ["2"]

@@ -54,7 +54,7 @@ class EngineState:
         self.stops: dict[str, Stop] = {}
         """The ends that queries had when it was done before, by their names."""
         self.ended: list[Running] = []
-        """Queries that were stopped, which nobody has been told of yet."""
+        """Queries that were stopped, which have not been reported yet."""
 
     @cached_property
     def recomputation(self) -> Recomputation:

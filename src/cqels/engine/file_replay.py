@@ -87,7 +87,7 @@ def batches(
 ) -> Iterator[Batch]:
     """The elements of a declaration as batches, its files merged by time, or of a live source as they come.
 
-    `hold` is told what waits here.
+    `hold` is given what waits here.
     """
     if (source := source_of(declaration)) is not None:
         live = live_declaration(declaration)

@@ -146,9 +146,9 @@ class EngineInternals:
             self.listening.pop(standing, None)
 
     @while_open
-    def shared_joins(self, running: Running) -> str:
+    def describe_shared_joins(self, running: Running) -> str:
         """What joins a query has in common with which others, in a line."""
-        return self.core.registry.feeding.told(running)
+        return self.core.registry.shared_joins.describe(running)
 
     # ------------------------------------------------------------ input
 
@@ -333,7 +333,7 @@ class EngineInternals:
         uninstall()
         self.core.state.running.clear()
         self.core.registry.shares.clear()
-        self.core.registry.feeding.feeders.clear()
+        self.core.registry.shared_joins.feeders.clear()
         # holders know this engine: without them it goes at once, and its store with it
         self.core.collector.holders.clear()
         self.arena.close()

@@ -147,7 +147,10 @@ class StandingQuery:
         if format != "text":
             return text
         unit = self.running if share is None or share.made is None else share.running
-        shared = [share.told(self.running) if share is not None else "", self._internals.shared_joins(unit)]
+        shared = [
+            share.describe(self.running) if share is not None else "",
+            self._internals.describe_shared_joins(unit),
+        ]
         return "\n".join([*filter(None, shared), text])
 
     # ------------------------------------------------------------ tables

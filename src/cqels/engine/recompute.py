@@ -96,7 +96,7 @@ class Recomputation:
         return min((self._changes(pipeline, source, kept, now) for source, kept in part.timed), default=ALWAYS)
 
     def _changes(self, pipeline: Pipeline, source: Source, kept: Kept, now: int) -> int:
-        """The first time at which a window over times that elements tell may be other than it is now."""
+        """The first time at which a window over payload times may be other than it is now."""
         assert isinstance(source.window, Range)
         arrivals = self._arrivals(kept)
         if source.window.slide is not None:
@@ -104,8 +104,8 @@ class Recomputation:
             if arrivals and (boundary is None or arrivals[-1].number >= boundary.number):
                 return now  # what came since the last boundary waits for the next
             now = now if boundary is None else boundary.time
-        told = [each.time for each in timed(arrivals, source.window.time)]
-        bounds = (bound for time in told for bound in (time, time + source.window.width))
+        times = [each.time for each in timed(arrivals, source.window.time)]
+        bounds = (bound for time in times for bound in (time, time + source.window.width))
         return min((min(max(bound, now + 1), ALWAYS) for bound in bounds if bound >= now), default=ALWAYS)
 
     def _arrivals(self, kept: Kept) -> list[Arrival]:
@@ -148,13 +148,13 @@ class Recomputation:
         return {source.window.slide: Boundary(closed, next(after, ALWAYS))}
 
     def _notice(self, pipeline: Pipeline, part: Recomputed, contents: Mapping[Source, Content]) -> None:
-        """Tell the machine what it cannot see of the windows over times that elements tell."""
+        """Let the scheduler know of changes of payload-time windows, which it cannot see."""
         words = self._arena.words
         for source, kept in part.timed:
             stamps = [stamp for _, stamp in contents[source]]
-            told = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
-            if told != int(words[kept.told]):
-                words[kept.told] = told
+            digest = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
+            if digest != int(words[kept.told]):
+                words[kept.told] = digest
                 words[pipeline.place + scheduler.PENDING] = 1
             if stamps:
                 words[pipeline.place + scheduler.FILLED] = 1

@@ -15,7 +15,7 @@ from cqels.engine.engine_state import EngineState
 from cqels.engine.output.policy_cqels1 import PublishedAnswers, without_slide
 from cqels.engine.output.result_emission import Answers
 from cqels.engine.running_query import Running
-from cqels.engine.sharing.shared_joins import Feeding, Fit
+from cqels.engine.sharing.shared_joins import Fit, SharedJoins
 from cqels.engine.sharing.shared_pipelines import Share
 from cqels.engine.static_tables import Tables
 from cqels.kernels import scheduler
@@ -40,7 +40,7 @@ class Registry:
         """Queries share what they can."""
         self._tables = Tables(state.arena, state.store, state.terms)
         self.shares: list[Share] = []
-        self.feeding = Feeding(proxy(self))  # which does not keep it: a store is let go with its engine
+        self.shared_joins = SharedJoins(proxy(self))  # which does not keep it: a store is let go with its engine
         self._open: dict[str, Running | Share] = {}
         """Queries and pipelines that a new query may still share with, by query template."""
         self._waiting: list[Running] = []
@@ -101,13 +101,13 @@ class Registry:
                 state.free_pipeline(share.running)
         else:
             state.free_pipeline(running)
-        self.feeding.let_go()
+        self.shared_joins.let_go()
         self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
 
     @property
     def pipelines(self) -> list[Running]:
         """What there is to run: those that feed others come before these."""
-        return [*self.feeding.feeders.values(), *(each for each in self.units if each.compiled is not None)]
+        return [*self.shared_joins.feeders.values(), *(each for each in self.units if each.compiled is not None)]
 
     @property
     def units(self) -> list[Running]:
@@ -206,7 +206,7 @@ class Registry:
         self.compile(unit, fit)
         if unit.share is not None:
             unit.share.fit()
-            unit.share.tell()
+            unit.share.add_classes()
         self.begin(unit)
 
     def begin(self, running: Running) -> None:
@@ -252,7 +252,7 @@ class Registry:
         be compiled is stopped, and the others go on; what is interrupted is resumed the next time.
         """
         if self._waiting:
-            tasks = self.feeding.settle(self._settled())
+            tasks = self.shared_joins.settle(self._settled())
             self.close_shares()
             self._uncompiled.extend(tasks)
         while self._uncompiled:
@@ -325,7 +325,7 @@ class Registry:
 
 
 def _flags(query: Query) -> int:
-    """When a pipeline has ticks and sends something, as the scheduler is told."""
+    """When a pipeline has ticks and sends something, as the scheduler takes it."""
     always = scheduler.ALWAYS_SENT if query.emit == "rstream" else 0
     if always and query.form != "ask":
         always = scheduler.silent_when_empty(always)

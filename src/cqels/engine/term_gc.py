@@ -1,4 +1,4 @@
-"""Collection of the terms that nothing refers to any more; when it is due is told here, who calls it is the runtime."""
+"""Collection of the terms that nothing refers to any more; here is when it is due, and the runtime calls it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TermCollector:
         base, dictionary = state.arena.base, state.dictionary.place
         state.calls.forget()
         state.terms.forget()
-        self._forget_lore(pipelines)
+        self._forget_sort_keys(pipelines)
         if not term_table.clear_marks(base, dictionary):
             raise ArenaFull
         self._mark_arena(block)
@@ -57,8 +57,8 @@ class TermCollector:
         self._due_at = max(2 * len(state.dictionary), _FEWEST_TERMS)
         return gone
 
-    def _forget_lore(self, pipelines: Iterable[Running]) -> None:
-        """Empty what operators that order know of terms."""
+    def _forget_sort_keys(self, pipelines: Iterable[Running]) -> None:
+        """Empty the sort keys of terms that operators hold."""
         for running in pipelines:
             if running.pipeline.terms:
                 from cqels.kernels.terms.sort_keys import forget_lore

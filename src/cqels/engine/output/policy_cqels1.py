@@ -97,8 +97,8 @@ class PublishedAnswers(Answers):
         unmoved = self.count > 0
         if arrival is not None:
             self.count = arrival.total if always else self.count + arrival.total
-        told, self.answer = self.answer, self.count > 0
-        if arrival is not None and (always or self.answer not in (told, unmoved)):
+        before, self.answer = self.answer, self.count > 0
+        if arrival is not None and (always or self.answer not in (before, unmoved)):
             yield Result(self.name, arrival.time, arrival.tick, "", (), boolean=self.answer)
 
     def _shown(self, expiry: Step | None, arrival: Step | None) -> Iterator[Result]:

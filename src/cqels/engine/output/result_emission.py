@@ -131,7 +131,7 @@ class Answers:
         return self.made([each[2] for each in found], [each[0] for each in found], signs, [each[3] for each in found])
 
     def _listed(self, rows: Words) -> Sent:
-        """Whole results; an empty one is told for `snapshot`."""
+        """Whole results; an empty one is sent for `snapshot`."""
         heads = rows[:, WEIGHT] == 0
         empty = heads & np.append(heads[1:], True)
         kept = np.flatnonzero(~heads if self.query.emit == "rstream" else ~heads | empty)

@@ -137,7 +137,7 @@ class State:
     def _executed(self, page: dict[str, Any]) -> list[tuple[Running, dict[str, Any]]]:
         """What has a pipeline, with what the page says of it."""
         core, states = self.core, {state["name"]: state for state in page["queries"]}
-        executed = [(core.registry.feeding.feeders[state["part"]], state) for state in page["feeders"]]
+        executed = [(core.registry.shared_joins.feeders[state["part"]], state) for state in page["feeders"]]
         executed += [(each.running, state) for each, state in zip(core.registry.shares, page["shares"], strict=True)]
         own = (each for each in core.state.running if each.member is None and states[each.name]["stopped"] is None)
         return executed + [(each, states[each.name]) for each in own]
@@ -169,8 +169,8 @@ class State:
             for member in share.members:
                 member.pipeline, share.running.streams = share.running.pipeline, member.streams
         for state in page["feeders"]:
-            core.registry.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
-        core.registry.feeding.next = page["parts"]
+            core.registry.shared_joins.feeders[state["part"]].streams = frozenset(state["streams"])
+        core.registry.shared_joins.next = page["parts"]
         core.state.calls.renumber(functions, page["function"])
 
     def _know(self, page: dict[str, Any], waiting: Sequence[Batch]) -> None:
@@ -242,9 +242,9 @@ class State:
             ],
             "feeders": [
                 {**_pipeline(each), "part": part, "streams": sorted(each.streams)}
-                for part, each in core.registry.feeding.feeders.items()
+                for part, each in core.registry.shared_joins.feeders.items()
             ],
-            "parts": core.registry.feeding.next,
+            "parts": core.registry.shared_joins.next,
         }
 
 
@@ -380,7 +380,7 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
             continue
         core.registry.recompile(running, _numbered(state["known"]), compile=bool(state["places"]))
         running.uses = _uses(state)
-    core.registry.feeding.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
+    core.registry.shared_joins.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
 
 
 def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:

@@ -122,8 +122,8 @@ def progress_of(core: Core, running: Running) -> dict[str, int]:
     fields = {"ticks": scheduler.TICKS, "now": scheduler.NOW, "last": scheduler.LAST, "pending": scheduler.PENDING}
     slides, at = int(words[place + scheduler.SLIDES]), int(words[place + scheduler.SLIDES_AT])
     closed = [int(words[at + 2 * each + 1]) for each in range(slides)]
-    told = {name: int(words[place + field]) for name, field in fields.items()}
-    return {"began": running.began, "closed": min([each for each in closed if each != NEVER], default=NEVER), **told}
+    values = {name: int(words[place + field]) for name, field in fields.items()}
+    return {"began": running.began, "closed": min([each for each in closed if each != NEVER], default=NEVER), **values}
 
 
 # ---------------------------------------------------------------- reading
@@ -163,7 +163,7 @@ def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
         raise NotKept("a query was stopped by its budget")
     core.registry.close_shares()
     core.registry.shares.clear()
-    core.registry.feeding.feeders.clear()
+    core.registry.shared_joins.feeders.clear()
     core.state.dropped_streams, core.state.judging = dict(page["gone"]), False
     try:
         for running in core.state.running:
