@@ -129,9 +129,9 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     state, guard = executor.state, running.guard
     words = state.arena.words
     assert guard is not None
-    known, place = state.stops.get(running.name), running.pipeline.place
+    known, offset = state.stops.get(running.name), running.pipeline.place
     if known is not None:
-        left = known.ticks - int(words[place + scheduler.TICKS])
+        left = known.ticks - int(words[offset + scheduler.TICKS])
         if left <= 0:
             reasons.append(known.reason)
             return True
@@ -139,14 +139,14 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     timed = state.judging and guard.budget.time is not None
     count, first, began = (
         int(words[block + scheduler.ELEMENTS]),
-        int(words[place + scheduler.NEXT]),
+        int(words[offset + scheduler.NEXT]),
         now() if timed else 0,
     )
 
     late: list[str] = []
 
     def is_late(time: int | None) -> bool:
-        reason = guard.overdue((now() if time is None else time) - began, int(words[place + scheduler.NEXT]) - first)
+        reason = guard.overdue((now() if time is None else time) - began, int(words[offset + scheduler.NEXT]) - first)
         late.extend([reason] if reason else [])
         return reason is not None
 
@@ -163,7 +163,7 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     finally:
         words[block + scheduler.ELEMENTS] = count
     if timed:
-        read = np.isin(_events(state.arena, block)[first : int(words[place + scheduler.NEXT]), 2], [*running.streams])
+        read = np.isin(_events(state.arena, block)[first : int(words[offset + scheduler.NEXT]), 2], [*running.streams])
         reason = guard.judged(now() - began, int(np.count_nonzero(read)))
         if reason is not None:
             reasons.append(reason)

@@ -54,7 +54,7 @@ class Recomputation:
         self._arena.words[part.place + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
         bag = exposed(lambda: evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events))
-        after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
+        after = Counter(self._row(part, solution, index, fresh=pipeline.fresh) for index, solution in enumerate(bag))
         before = self._before(part)
         for row in dict.fromkeys((*before, *after)):
             if weight := after[row] - before[row]:
@@ -70,12 +70,12 @@ class Recomputation:
 
     # ------------------------------------------------------------ rows
 
-    def _row(self, part: Recomputed, solution: Solution, place: int, *, fresh: bool) -> Row:
+    def _row(self, part: Recomputed, solution: Solution, index: int, *, fresh: bool) -> Row:
         stamps = (*solution.newest, ALWAYS if solution.oldest is None else solution.oldest)
         names = part.stage.columns[:-1] if part.ranked else part.stage.columns
         columns = [self._encode(solution.bindings.get(name)) for name in names]
         if part.ranked:
-            columns.append(self._encode(Literal(str(place), datatype=XSD_INTEGER)))
+            columns.append(self._encode(Literal(str(index), datatype=XSD_INTEGER)))
         return (*(stamps if fresh else (NEVER, -1, ALWAYS)), *columns)
 
     def _before(self, part: Recomputed) -> Counter[Row]:
@@ -122,10 +122,10 @@ class Recomputation:
 
     def _entries(self, kept: Kept) -> Content:
         """The triples that a window has let in, in the order in which they came."""
-        words, place = self._arena.words, kept.place
-        room, width = int(words[place + window.ROOM]), window.ENTRY_WORDS
-        ring = self._arena.array(int(words[place + window.RING]), room * width).reshape(room, width)
-        numbers = np.arange(words[place + window.LEFT], words[place + window.ENTERED]) & (room - 1)
+        words, offset = self._arena.words, kept.place
+        room, width = int(words[offset + window.ROOM]), window.ENTRY_WORDS
+        ring = self._arena.array(int(words[offset + window.RING]), room * width).reshape(room, width)
+        numbers = np.arange(words[offset + window.LEFT], words[offset + window.ENTERED]) & (room - 1)
         entries = ring[numbers, : window.ENTRY_FLAGS]
         terms: dict[int, Any] = {word: decode(word, self._dictionary) for word in np.unique(entries[:, :3]).tolist()}
         return [

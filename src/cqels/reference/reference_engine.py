@@ -217,7 +217,7 @@ class Reference:
         if self._now is None:
             return
         passed: list[tuple[int, int, int]] = []
-        for place, each in enumerate(self._queries):
+        for index, each in enumerate(self._queries):
             found: set[int] = set()
             for slide in each.closed:
                 closing = boundaries(slide, self.start, self._now, before)
@@ -227,9 +227,9 @@ class Reference:
                         hint="the reference engine works off each time; --engine embedded does not",
                     )
                 found.update(closing)
-            passed += [(boundary, self._depth(each), place) for boundary in found]
-        for boundary, _, place in sorted(passed):
-            each = self._queries[place]
+            passed += [(boundary, self._depth(each), index) for boundary in found]
+        for boundary, _, index in sorted(passed):
+            each = self._queries[index]
             for slide in each.closed:
                 if (boundary - self.start) % slide == 0:
                     each.closed[slide] = Boundary(boundary, self._number)

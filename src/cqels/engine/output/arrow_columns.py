@@ -116,8 +116,8 @@ def _bodies(
     if query.form == "construct":
         return {"triples": arrow.array(list(map(_triples, results)), arrow.string())}
     return {
-        name: values([None if result.empty else result.values[place] for result in results])
-        for place, name in enumerate(query.variables)
+        name: values([None if result.empty else result.values[index] for result in results])
+        for index, name in enumerate(query.variables)
     }
 
 

@@ -65,8 +65,8 @@ class Answers:
             return self._changed_few(rows, terms)
         sent = self.sent(rows, terms)
         solutions = terms.decode_columns(sent.columns) if sent.columns else [()] * len(sent.ticks)
-        for place in np.flatnonzero(sent.empty).tolist():
-            solutions[place] = ()
+        for index in np.flatnonzero(sent.empty).tolist():
+            solutions[index] = ()
         signs = map(_SIGNS.__getitem__, sent.signs.tolist())
         return self.made(sent.times.tolist(), sent.ticks.tolist(), signs, solutions, sent.empty.tolist())
 

@@ -162,7 +162,7 @@ class State:
         for running, state in self._executed(page):
             running.pipeline = with_places(running.pipeline, state["places"])
             running.functions = [
-                (state["functions"][f"{place}"], function) for place, (_, function) in enumerate(running.functions)
+                (state["functions"][f"{index}"], function) for index, (_, function) in enumerate(running.functions)
             ]
             functions += running.functions
         for share in core.registry.shares:
@@ -191,7 +191,7 @@ class State:
             running.output, running.began, running.raw = state["output"], state["clock"]["began"], []
             running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
             running.answers.restore(state["answers"])
-        order = {name: place for place, name in enumerate(states)}
+        order = {name: index for index, name in enumerate(states)}
         core.state.running.sort(key=lambda running: order[running.name])
 
     def _page(self) -> dict[str, Any]:
@@ -259,9 +259,9 @@ def _made(running: Running) -> list[Result]:
 
 def _pipeline(running: Running) -> dict[str, Any]:
     return {
-        "places": {} if running.compiled is None else running.places,
+        "places": {} if running.compiled is None else running.offsets,
         "shape": "" if running.compiled is None else running.shape,
-        "functions": {f"{place}": number for place, (number, _) in enumerate(running.functions)},
+        "functions": {f"{index}": number for index, (number, _) in enumerate(running.functions)},
         "known": list(running.known),
         "uses": [[each.part, each.site, each.patterns, each.conditions] for each in running.uses],
     }
@@ -282,14 +282,14 @@ def _result_of(query: Query, name: str, plain: list[Any]) -> Result:
 
 
 def _write(arena: Arena, root: int, data: bytes) -> None:
-    """Put bytes in a block of the arena, whose place is at a root and whose size is behind it, instead of others."""
+    """Put bytes in a block of the arena, whose offset is at a root and whose size is behind it, instead of others."""
     words = arena.words
     if words[root]:
         give(arena.base, int(words[root]), int(words[root + 1]) // 8 + 1)
     room = len(data) // 8 + 1
-    place = arena.take(room)
-    words[root], words[root + 1] = place, len(data)
-    arena.array(place, room)[:] = np.frombuffer(data.ljust(8 * room, b"\0"), np.int64)
+    offset = arena.take(room)
+    words[root], words[root + 1] = offset, len(data)
+    arena.array(offset, room)[:] = np.frombuffer(data.ljust(8 * room, b"\0"), np.int64)
 
 
 def _waiting(arena: Arena, sizes: list[list[int]]) -> list[Batch]:
@@ -326,10 +326,10 @@ def _mapped(path: Path) -> Words:
 
 def _page_of(words: Words) -> dict[str, Any]:
     """The page in an arena."""
-    place, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
-    if place < FIRST or size < 0 or place + size // 8 >= len(words):
+    offset, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
+    if offset < FIRST or size < 0 or offset + size // 8 >= len(words):
         raise Damaged("the memory of the engine is damaged: its page is not in it")
-    (page,) = unseal(_PAGE, words[place : place + size // 8 + 1].tobytes()[:size], "the memory of the engine")
+    (page,) = unseal(_PAGE, words[offset : offset + size // 8 + 1].tobytes()[:size], "the memory of the engine")
     return _read_page(bytes(page))
 
 
