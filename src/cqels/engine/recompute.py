@@ -26,8 +26,8 @@ from cqels.model.terms import XSD_INTEGER, Term, Triple
 from cqels.physical.pipeline import Kept, Pipeline, Recomputed, put_row, tells_time
 from cqels.plan import algebra
 from cqels.plan.algebra import Source
-from cqels.reference.algebra import Evaluator, World
 from cqels.reference.graphs import StampedGraph
+from cqels.reference.plan_evaluation import Evaluator, World
 from cqels.reference.solutions import Bag, Solution, Stamp
 from cqels.reference.windows import Arrival, Boundary, Moment, content, timed
 from cqels.store.dataset import Store

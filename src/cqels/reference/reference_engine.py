@@ -18,10 +18,10 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.construct import constructed
 from cqels.plan.scope import is_ordered, variables
-from cqels.reference.algebra import Evaluator, World
 from cqels.reference.emission import Row, differences, without_expiry
 from cqels.reference.event_time import Heartbeat, StreamSettings, Watermarks
 from cqels.reference.graphs import StampedGraph
+from cqels.reference.plan_evaluation import Evaluator, World
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content
 from cqels.results import Result
