@@ -147,7 +147,7 @@ class EngineRun:
         return Batch(numbers * 1_000_000, numbers % 3, np.ones(self.block, np.int64), triples.reshape(-1))
 
     def _push(self, batch: Batch) -> None:
-        self.engine.push_batch(batch)
+        self.engine.internals.push_batch(batch)
         self.changes += sum(map(len, self.query.running.raw))
         self.query.running.raw.clear()
 
@@ -158,12 +158,12 @@ def words_of(engine: cqels.Engine, count: int, block: int = 1_000_000) -> np.nda
     for first in range(0, count, block):
         names = range(first, min(first + block, count))
         text = "".join(f"<{EX}{number}> <{EX}p> <{EX}p> 0 .\n" for number in names)
-        found.append(engine.intake.lines(0, text.encode(), reject=refuse)[0].triples[0::3].copy())
+        found.append(engine.internals.intake.lines(0, text.encode(), reject=refuse)[0].triples[0::3].copy())
     return np.concatenate(found)
 
 
 def predicate_of(engine: cqels.Engine) -> int:
-    return int(engine.intake.lines(0, f"<{EX}p> <{EX}p> <{EX}p> 0 .\n".encode(), reject=refuse)[0].triples[0])
+    return int(engine.internals.intake.lines(0, f"<{EX}p> <{EX}p> <{EX}p> 0 .\n".encode(), reject=refuse)[0].triples[0])
 
 
 def refuse(line: int, reason: str, text: str) -> None:

@@ -59,7 +59,7 @@ def engine_ticks(shape: str, window: int, limit: int, emit: str) -> Callable[[in
     def run(ticks: int) -> float:
         block = elements(islice(source, ticks))
         start = process_time()
-        engine.push_elements(block)
+        engine.internals.push_elements(block)
         running.take()
         return (process_time() - start) / ticks
 

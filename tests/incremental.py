@@ -28,13 +28,13 @@ class Incremental:
         self._options: dict[str, Any] = {"start": start, "reject": reject}
         self.engine = Engine(store=store, size=1 << 26, start=start, reject=reject)
         for each in streams:
-            self.engine.declare(each)
+            self.engine.internals.declare(each)
 
     def register(self, query: Query) -> StandingQuery:
         return self.engine.register(query, declare=False)
 
     def push(self, element: Element) -> None:
-        self.engine.push_elements([element])
+        self.engine.internals.push_elements([element])
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
         self.engine.heartbeat(time, stream)
@@ -50,7 +50,7 @@ class Incremental:
 
     def snapshotted(self) -> Incremental:
         """Another engine, which goes on from what is saved here."""
-        other = type(self)(self.engine.store, self._streams, **self._options)
+        other = type(self)(self.engine.internals.store, self._streams, **self._options)
         for each in self.engine.queries:
             other.register(replace(each.query, name=each.name))
         other.engine.restore(self.engine.snapshot())

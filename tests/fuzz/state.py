@@ -19,7 +19,7 @@ from cqels.ingest import Element, StreamSettings, declare
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 from cqels.plan.algebra import Values
-from cqels.plan.partitioning import spreading
+from cqels.plan.partitioning import partition_query
 from cqels.plan.prepare import prepare
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums
 from cqels.spark.driver.global_stages import Lasts, Resting, Told
@@ -183,7 +183,7 @@ def lists(folder: Path) -> dict[str, Kept]:
 def rests(folder: Path) -> dict[str, Kept]:
     """What is kept of a spread query, micro-batch by micro-batch."""
     query = prepare(MANY, name="many", emit="changes")
-    rest = spreading(query).rest
+    rest = partition_query(query).global_stage
     assert rest is not None
     resting, there = Resting(query, rest, folder / "rest"), set[tuple[int, int]]()
     for number in range(4):

@@ -125,16 +125,16 @@ class Turning(Incremental):
 
     def push(self, element: Element) -> None:
         super().push(element)
-        words = self.engine.arena.words
+        words = self.engine.internals.arena.words
         for heap, ring in self._rings() if element.time >= 3 * SECOND else ():
-            with self.engine.arena.heap(heap):
-                assert row_buffer.become_bag(self.engine.arena.base, ring)
+            with self.engine.internals.arena.heap(heap):
+                assert row_buffer.become_bag(self.engine.internals.arena.base, ring)
             assert words[ring + row_storage.KIND] == row_storage.BAG
             Turning.turned += 1
 
     def _rings(self) -> Iterator[tuple[int, int]]:
-        words = self.engine.arena.words
-        pipelines = (each.pipeline for each in self.engine._core.registry.pipelines)
+        words = self.engine.internals.arena.words
+        pipelines = (each.pipeline for each in self.engine.internals.core.registry.pipelines)
         for heap, trace in ((each.heap, trace) for each in pipelines for trace in each.joins):
             for source in words[trace.offset + join.INPUT :][: int(words[trace.offset + join.INPUTS])]:
                 if words[words[source + join.BUFFER] + row_storage.KIND] == row_storage.RING:
@@ -169,11 +169,11 @@ def test_blocks_do_not_matter(examples: int) -> None:
             store = scenario.store()
             engine = Engine(store=store, size=1 << 26)
             for each in scenario.streams:
-                engine.declare(each)
+                engine.internals.declare(each)
             running = engine.register(scenario.prepared())
             ends = [*sorted(place for place in places if place < len(elements)), len(elements)]
             for start, end in zip([0, *ends], ends, strict=False):
-                engine.push_elements(elements[start:end])
+                engine.internals.push_elements(elements[start:end])
             results.append(running.take())
         assert results[0] == results[1] == results[2]
 
@@ -197,7 +197,7 @@ def test_sharing_is_not_seen(kind: str, examples: int) -> None:
                 engine.stream(stream.iri)
             running = [engine.register(each.prepared()) for each in (*scenario.others, scenario.main)]
             for block in [elements] if share else [[each] for each in elements]:
-                engine.push_elements(block)
+                engine.internals.push_elements(block)
             engine.heartbeat(max((each.time for each in elements), default=0) + 3 * SECOND)
             results.append([query.take() for query in running])
         assert results[0] == results[1]

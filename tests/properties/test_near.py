@@ -46,7 +46,7 @@ class Watched(Incremental):
         self.seen = {*getattr(self, "seen", set()), *self._edges()}
 
     def _edges(self) -> Iterator[str]:
-        words = self.engine.arena.words
+        words = self.engine.internals.arena.words
         for query in self.engine.queries:
             pipeline = query.running.pipeline.offset
             operators, place = int(words[pipeline + scheduler.OPERATORS]), int(words[pipeline + scheduler.OPERATORS_AT])

@@ -21,9 +21,9 @@ from cqels.model.time import SECOND
 from cqels.plan.algebra import Plan, Query
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
-from cqels.reference.algebra import World
 from cqels.reference.as_one_query import Comparable, NotExpressible, comparable, whole
 from cqels.reference.event_time import StreamSettings
+from cqels.reference.plan_evaluation import World
 from cqels.reference.reference_engine import Reference, Registered, naive
 from cqels.reference.solutions import Bag
 from cqels.results import Result

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyoxigraph import DefaultGraph, Quad, RdfFormat, serialize
 
-from cqels.engine.state.budgets import Budget
+from cqels.engine.budgets import Budget
 from cqels.ingest import Element, Rejected, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query

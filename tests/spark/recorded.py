@@ -77,9 +77,9 @@ class Recorded(Incremental):
             super().update(change)
             self._events.append(json.dumps({"update": text}))
             return
-        before = set(quads_of(self.engine.store))
+        before = set(quads_of(self.engine.internals.store))
         super().update(change)
-        after = set(quads_of(self.engine.store))
+        after = set(quads_of(self.engine.internals.store))
         self._events.append(json.dumps({"remove": written(before - after), "add": written(after - before)}))
 
     def drop(self, query: Any) -> None:

@@ -16,9 +16,9 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyoxigraph import Literal, NamedNode
 from pyspark.sql import SparkSession
 
+from cqels.engine import budget_enforcement
+from cqels.engine.budgets import Budget
 from cqels.engine.file_replay import replay
-from cqels.engine.state import budgets
-from cqels.engine.state.budgets import Budget
 from cqels.ingest import Element, StreamSettings, parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.plan.prepare import prepare
@@ -48,8 +48,8 @@ LOSSES = ("", "", "process", "memory", "batch", "move")
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots are taken after a few batches, and queries are looked at often."""
     monkeypatch.setattr(stateful_processor, "LEAST_LOG", 600)
-    monkeypatch.setattr(budgets, "SLICE", 2)
-    monkeypatch.setattr(budgets, "_most", generous())
+    monkeypatch.setattr(budget_enforcement, "SLICE", 2)
+    monkeypatch.setattr(budget_enforcement, "_most", generous())
 
 
 @settings(max_examples=20)
@@ -80,7 +80,7 @@ def test_time_is_not_judged_again(lost: str, logged: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(stateful_processor, "LEAST_LOG", logged)
     cost = 1
     ticks = iter(range(10**9))
-    monkeypatch.setattr(budgets, "now", lambda: next(ticks) * cost * 10**9)
+    monkeypatch.setattr(budget_enforcement, "now", lambda: next(ticks) * cost * 10**9)
     losses = [""]
     piped = Piped(
         Store(),

@@ -56,7 +56,7 @@ class Both:
         self.app = App(spark, checkpoint=folder / "checkpoint", follow=True, batch_bytes=16_000, **options)
         self.app.files(f"<{S}>={folder}/in/*.nt")
         self.engine = Engine()
-        self.engine.declare(StreamSettings(S))
+        self.engine.internals.declare(StreamSettings(S))
         self.sent: dict[str, list[Result]] = {}
         self.parts = 0
         for name, text in queries.items():

@@ -20,7 +20,7 @@ pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 from pyspark.sql import SparkSession
 
 from cqels.engine.file_replay import replay
-from cqels.engine.global_stage import Rest
+from cqels.engine.global_stage import GlobalStage
 from cqels.ingest import Element, StreamSettings, parse_declaration
 from cqels.ingest.encode import Intake
 from cqels.ingest.term_codec import Terms
@@ -33,7 +33,7 @@ from cqels.model.errors import CqelsError
 from cqels.model.hash_partition import part_of
 from cqels.model.terms import XSD_INTEGER, Term, text_of
 from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Triples, transform_plan
-from cqels.plan.partitioning import NEWEST_NAME, NotSpread, Spread, spreading
+from cqels.plan.partitioning import NEWEST_NAME, NotPartitionable, PartitionedQuery, partition_query
 from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
 from cqels.results import Result
@@ -93,8 +93,8 @@ class Parted:
         self._engines = [Travelling(each, streams, **options) for each in (store, other)]
 
     def register(self, query: Query) -> Together:
-        found = spreading(query)
-        parts = zip(self._engines, found.parts(len(self._engines)), strict=True)
+        found = partition_query(query)
+        parts = zip(self._engines, found.partitions(len(self._engines)), strict=True)
         return Together([each.register(part) for each, part in parts], found)
 
     def push(self, element: Element) -> None:
@@ -115,9 +115,9 @@ class Parted:
 
 
 class Together:
-    def __init__(self, parts: Sequence[Any], how: Spread) -> None:
-        self._parts, self._name, self._names = parts, how.divided.name or "", how.divided.variables
-        self._query, self._rest = how.rest, None if how.rest is None else Rest(how.rest)
+    def __init__(self, parts: Sequence[Any], how: PartitionedQuery) -> None:
+        self._parts, self._name, self._names = parts, how.local_stage.name or "", how.local_stage.variables
+        self._query, self._rest = how.global_stage, None if how.global_stage is None else GlobalStage(how.global_stage)
 
     def take(self) -> list[Result]:
         found = [result._replace(query=self._name) for part in self._parts for result in part.take()]
@@ -183,8 +183,8 @@ def test_parts_are_the_whole(scenario: Scenario) -> None:
     """R = R[PART(?k, 2) = 0] + R[PART(?k, 2) = 1]"""
     scenario = scenario.alone()
     try:
-        assume(spreading(keyed(scenario.prepared())).rest is None)
-    except NotSpread:
+        assume(partition_query(keyed(scenario.prepared())).global_stage is None)
+    except NotPartitionable:
         assume(False)
     assert run(scenario, engine=Parted, change_plan=keyed) == run(scenario, change_plan=keyed)
 
@@ -195,9 +195,9 @@ def test_a_rest_is_computed_of_all_parts(scenario: Scenario) -> None:
     """Orders with LIMIT, groups, DISTINCT and whatever else is not of one part alone."""
     scenario = scenario.alone()
     try:
-        if spreading(shared(scenario.prepared())).rest is None:
+        if partition_query(shared(scenario.prepared())).global_stage is None:
             assume(False)
-    except NotSpread:
+    except NotPartitionable:
         assume(False)
     assert run(scenario, engine=Parted, change_plan=shared) == run(scenario, change_plan=shared)
 
@@ -208,7 +208,7 @@ def test_only_its_triples_travel_to_a_part() -> None:
     subjects = [NamedNode(f"http://ex.org/o{number}") for number in range(50)]
     triples = [(each, NamedNode("http://ex.org/is"), Literal(7)) for each in subjects]
     batch = Intake(terms).triples(0, 0, tuple(triples))
-    for number, part in enumerate(spreading(query).parts(3)):
+    for number, part in enumerate(partition_query(query).partitions(3)):
         found = wanted([part], "http://ex.org/s").matcher(terms).matches(batch.triples.reshape(-1, 3))
         assert found.tolist() == [part_of(each, 3) == number for each in subjects]
 
@@ -246,12 +246,12 @@ def test_only_its_triples_travel_to_a_part() -> None:
 def test_what_can_be_spread(text: str, why: str) -> None:
     query = prepare(PREFIX + text)
     if why[1:2] in ("", ","):
-        found = spreading(query)
-        rest = "" if found.rest is None else f", then {' '.join(found.divided.variables)}"
+        found = partition_query(query)
+        rest = "" if found.global_stage is None else f", then {' '.join(found.local_stage.variables)}"
         assert f"{found.key}{rest}" == why
     else:
-        with pytest.raises(NotSpread, match=why.replace("?", "[?]")):
-            spreading(query)
+        with pytest.raises(NotPartitionable, match=why.replace("?", "[?]")):
+            partition_query(query)
 
 
 # ---------------------------------------------------------------- on Spark
@@ -407,7 +407,7 @@ def test_a_rest_goes_on_from_what_is_kept(
 ) -> None:
     """A process may end after a micro-batch, and a micro-batch may come again."""
     query = prepare(MANY, name="many", emit="changes")
-    rest = spreading(query).rest
+    rest = partition_query(query).global_stage
     assert rest is not None
     found = []
     for disturbed in (False, True):
@@ -436,7 +436,7 @@ def test_a_rest_goes_on_from_what_is_kept(
 def test_a_rest_that_is_damaged_is_refused(tmp_path: Path) -> None:
     """A file with other bytes, and one that is gone, the last one too."""
     query = prepare(MANY, name="many", emit="changes")
-    rest = spreading(query).rest
+    rest = partition_query(query).global_stage
     assert rest is not None
     resting = Resting(query, rest, tmp_path / "kept")
     there: set[tuple[int, int]] = set()

@@ -47,11 +47,11 @@ class Travelling(Incremental):
         return super().register(query)
 
     def push(self, element: Element) -> None:
-        number = self.engine._number(element.stream)
+        number = self.engine.internals.number_of(element.stream)
         batch = Intake(self._there).triples(number, element.time, element.triples)
         kept = wanted(self._asked, element.stream).matcher(self._there).kept(batch)
         block = pack(kept, self._there.dictionary)
-        self.engine.push_batch(unpack(block, self.engine._core.state.dictionary))
+        self.engine.internals.push_batch(unpack(block, self.engine.internals.core.state.dictionary))
 
 
 WITH_RESULTS = [path for path in FILES if path.parent.name not in ("errors", "warnings")]

@@ -272,9 +272,9 @@ def test_a_signal_handler_cannot_use_the_engine_that_it_interrupts(monkeypatch: 
     try:
         with cqels.Engine() as engine:
             query = engine.register(ALL)
-            settle = engine._core.registry.settle
+            settle = engine.internals.core.registry.settle
             monkeypatch.setattr(
-                engine._core.registry, "settle", lambda: (settle(), os.kill(os.getpid(), signal.SIGUSR1))
+                engine.internals.core.registry, "settle", lambda: (settle(), os.kill(os.getpid(), signal.SIGUSR1))
             )
             monkeypatch.setattr(executor, "_PAUSE", -1)
             query.running.patience = 1  # so that the handler is called in the middle
@@ -378,10 +378,10 @@ def test_a_signal_at_the_end_of_a_change_leaves_an_engine_that_goes_on() -> None
     """The handler may raise before the engine is told that the change is over."""
     with cqels.Engine() as engine:
         query = engine.register(ALL)
-        engine.access.__enter__()
+        engine.internals.access.__enter__()
         engine.push(OBS, text("a", 1), time="1s")
-        engine.access.__enter__()
+        engine.internals.access.__enter__()
         assert numbers(query.take()) == [1]
         engine.push(OBS, text("a", 2), time="1s")
         assert numbers(query.take()) == [2]
-        engine.access.__enter__()
+        engine.internals.access.__enter__()

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cqels import Engine, QueryStopped, StandingQuery
+from cqels.engine import budget_enforcement, budgets
 from cqels.engine.engine_state import EngineState
 from cqels.engine.running_query import Running
-from cqels.engine.state import budgets
 from cqels.kernels.memory.arena import LIMIT
 from cqels.model.errors import CqelsError
 from cqels.model.sizes import format_size, parse_size
@@ -36,7 +36,7 @@ CROSS = PREFIX + "SELECT * { STREAM :s [ALL] { ?a :p ?b } STREAM :s [ALL] { ?c :
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    monkeypatch.setattr(budgets, "SLICE", 64)
+    monkeypatch.setattr(budget_enforcement, "SLICE", 64)
     with Engine() as made:
         yield made
 
@@ -85,19 +85,19 @@ def test_a_join_that_explodes_within_an_element(engine: Engine) -> None:
     engine.push(STREAM, lines(1000))
     assert cross.stopped is not None
     assert "at element 26," in cross.stopped
-    assert 8 * engine.arena.used < parse_size("8MB")
+    assert 8 * engine.internals.arena.used < parse_size("8MB")
     assert modest.take() == alone(MODEST, lines(1000))
     found = cross.take()
     assert found == [each._replace(query=cross.name) for each in alone(CROSS, lines(25))]
 
 
 def test_its_memory_is_given_back(engine: Engine) -> None:
-    before = engine.arena.held
+    before = engine.internals.arena.held
     greedy = engine.register(CROSS, memory="4MB")
     engine.push(STREAM, lines(1000))
     assert greedy.stopped is not None
-    assert engine.arena.used - before > parse_size("2MB") // 8
-    assert engine.arena.held - before < parse_size("200kB") // 8, "terms, and the block that elements come in"
+    assert engine.internals.arena.used - before > parse_size("2MB") // 8
+    assert engine.internals.arena.held - before < parse_size("200kB") // 8, "terms, and the block that elements come in"
 
 
 def test_what_is_counted_is_what_is_held(engine: Engine) -> None:
@@ -110,11 +110,11 @@ def test_what_is_counted_is_what_is_held(engine: Engine) -> None:
     )
     for part in range(4):
         engine.push(STREAM, lines(700, 700 * part))
-    before, heap = engine.arena.held, query.running.pipeline.heap
-    counted = engine.arena.held_in(heap)
-    assert engine.arena.words[heap + LIMIT] == 0, "it is for what is done for the query"
+    before, heap = engine.internals.arena.held, query.running.pipeline.heap
+    counted = engine.internals.arena.held_in(heap)
+    assert engine.internals.arena.words[heap + LIMIT] == 0, "it is for what is done for the query"
     query.drop()
-    assert before - engine.arena.held - 64 == counted > 0, "and the block of its heap"
+    assert before - engine.internals.arena.held - 64 == counted > 0, "and the block of its heap"
 
 
 def test_static_data_counts(engine: Engine, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         self.seconds, self._time = seconds, 0.0
-        monkeypatch.setattr(budgets, "now", self)
+        monkeypatch.setattr(budget_enforcement, "now", self)
 
     def __call__(self) -> int:
         self._time += self.seconds
@@ -347,9 +347,9 @@ def test_memory_that_is_a_file_has_them_too(tmp_path: Path) -> None:
         greedy, modest = engine.register(GREEDY, name="greedy", memory="50kB"), engine.register(MODEST, name="modest")
         engine.push(STREAM, lines(2000))
         modest.take()
-        engine.keep()
+        engine.internals.keep()
         queries = [other.register(GREEDY, name="greedy"), other.register(MODEST, name="modest")]
-        other.attach(tmp_path / "one")
+        other.internals.attach(tmp_path / "one")
         assert queries[0].stopped == greedy.stopped is not None
         other.push(STREAM, lines(10, 2000))
         assert {result.tick for result in queries[1].take()} == {*range(2001, 2011)}
@@ -393,7 +393,7 @@ def test_a_budget_that_is_large_enough_is_not_seen(scenario: Scenario) -> None:
 def generous() -> Callable[[EngineState, Running], int | None]:
     """A query has its whole budget for what comes after its registration: else most of small ones end there."""
     begun: dict[Running, int] = {}
-    plain = budgets._most
+    plain = budget_enforcement._most
 
     def most(state: EngineState, running: Running) -> int | None:
         before = begun.setdefault(running, state.arena.held_in(running.pipeline.heap))
@@ -414,7 +414,7 @@ def test_others_do_not_notice(monkeypatch: pytest.MonkeyPatch, scenario: Scenari
         return made[0]
 
     with monkeypatch.context() as patched:
-        patched.setattr(budgets, "_most", generous())
+        patched.setattr(budget_enforcement, "_most", generous())
         found = run(scenario, engine=engine)
     expected = run(scenario)
     stopped = made[0].main.running.stopped

@@ -159,7 +159,7 @@ def story(*, share: bool, folder: Path | None = None) -> list[object]:
     observe(engine, 6, "b", 1)
     if folder is not None:
         take()
-        data, store = engine.snapshot(), engine.store
+        data, store = engine.snapshot(), engine.internals.store
         engine = Engine(store=store, share=share)
         engine.stream(EX + "others")
         queries = [queries[0], *registered(engine)[1:]]
@@ -179,7 +179,7 @@ def test_one_join_feeds_all() -> None:
     with Engine() as engine:
         queries = registered(engine)
         observe(engine, 1, "a", 3)
-        feeding = engine._core.registry.feeding
+        feeding = engine.internals.core.registry.shared_joins
         assert len(feeding.feeders) == 1
         assert not any(isinstance(trace.plan, Stream) for query in queries for trace in query.running.pipeline.traces)
         text = queries[0].explain()
@@ -199,7 +199,7 @@ def test_who_sends_all_has_windows_of_its_own(emit: str) -> None:
         for text in (ROOM, MEAN):
             engine.register(PREFIX + text, emit=emit)
         observe(engine, 1, "a", 3)
-        assert not engine._core.registry.feeding.feeders
+        assert not engine.internals.core.registry.shared_joins.feeders
 
 
 def test_who_comes_later_has_windows_of_its_own() -> None:
@@ -208,7 +208,7 @@ def test_who_comes_later_has_windows_of_its_own() -> None:
         observe(engine, 1, "a", 3)
         late = engine.register(PREFIX + MEAN)
         observe(engine, 2, "a", 5)
-        assert not engine._core.registry.feeding.feeders
+        assert not engine.internals.core.registry.shared_joins.feeders
         assert [each.values[1].value for each in late.take()] == ["5"]
 
 
@@ -217,7 +217,7 @@ def test_who_has_a_budget_has_windows_of_its_own() -> None:
         engine.register(PREFIX + ROOM)
         engine.register(PREFIX + MEAN, memory="100MB")
         observe(engine, 1, "a", 3)
-        assert not engine._core.registry.feeding.feeders
+        assert not engine.internals.core.registry.shared_joins.feeders
 
 
 def test_templates_are_fed_as_one() -> None:
@@ -227,7 +227,7 @@ def test_templates_are_fed_as_one() -> None:
         mean = engine.register(PREFIX + MEAN)
         engine.update(f"{PREFIX} INSERT DATA {{ :a :in :y }}")
         observe(engine, 1, "a", 3)
-        assert len(engine._core.registry.pipelines) == 3
+        assert len(engine.internals.core.registry.pipelines) == 3
         assert [len(each.take()) for each in rooms] == [0, 1, 0]
         assert len(mean.take()) == 1
         assert "\njoins of streams shared with query-4\n" in rooms[0].explain()
@@ -239,15 +239,15 @@ def test_a_file_has_the_memory_of_parts(tmp_path: Path) -> None:
     for query in registered(engine)[:2]:
         observe(engine, 1, "a", 9)
         query.drop()
-    engine.keep()
+    engine.internals.keep()
     other = Engine(memory=tmp_path / "other")
     queries = registered(other)
     for query in queries[:2]:
         query.drop()
-    other.attach(tmp_path / "one")
+    other.internals.attach(tmp_path / "one")
     for query in queries[2:]:
         query.take()
     observe(other, 2, "b", 8)
-    assert len(other._core.registry.feeding.feeders) == 1
+    assert len(other.internals.core.registry.shared_joins.feeders) == 1
     assert [each.sign for each in queries[2].take()] == ["+"]
     assert [each.values[0].value for each in queries[3].take() if each.sign == "+"] == ["2"]

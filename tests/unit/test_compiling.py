@@ -84,7 +84,7 @@ def test_what_cannot_be_compiled_is_stopped_and_others_go_on(compilations: Compi
         assert len(good.take()) == 1
         engine.drop("bad")
         engine.drop("good")
-        assert list(engine.arena.heaps()) == [SHARED]
+        assert list(engine.internals.arena.heaps()) == [SHARED]
 
 
 def test_those_that_share_what_cannot_be_compiled_are_all_stopped(compilations: Compilations) -> None:

@@ -36,11 +36,11 @@ def fed(where: str, streams: str = "STU") -> tuple[Engine, StandingQuery]:
 
 
 def made(engine: Engine, join: JoinTrace) -> int:
-    return int(engine.arena.words[join.queue + TOTAL] + engine.arena.words[join.queue + COUNT])
+    return int(engine.internals.arena.words[join.queue + TOTAL] + engine.internals.arena.words[join.queue + COUNT])
 
 
 def counts(engine: Engine, join: JoinTrace) -> list[tuple[int, int]]:
-    return read_conditions(engine.arena, int(engine.arena.words[join.offset + CONDITIONS]))
+    return read_conditions(engine.internals.arena, int(engine.internals.arena.words[join.offset + CONDITIONS]))
 
 
 @pytest.mark.parametrize("streams", ["STU", "SUT", "TSU", "TUS", "UST", "UTS"])

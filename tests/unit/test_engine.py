@@ -474,7 +474,7 @@ def test_joins_keep_times_where_they_matter(order: str, bytes_of_a_row: int) -> 
     with cqels.Engine() as engine:
         query = engine.register(f"PREFIX : <{EX}> SELECT ?s ?t ?u WHERE {{ {pair} }} {order}")
         engine.heartbeat(0)
-        words = engine.arena.words
+        words = engine.internals.arena.words
         for trace in query.running.pipeline.joins:
             for source in words[trace.offset + join.INPUT :][: int(words[trace.offset + join.INPUTS])]:
                 buffer = int(words[source + join.BUFFER])
@@ -511,13 +511,13 @@ def test_what_is_dropped_is_given_back_beside_what_joins_remember() -> None:
         for room in (8, 16, 32, 64, 128):
             for number in range(room // 2 if room > 8 else 0, room):
                 engine.push(OBS, reading(f"a{number}", 31), time=f"{number}s")
-            before = engine.arena.held
+            before = engine.internals.arena.held
             other = engine.register(counted)
-            there = engine.arena.held
+            there = engine.internals.arena.held
             engine.push(OBS, reading("b", room), time=f"{room}s")
-            more = engine.arena.held - there
+            more = engine.internals.arena.held - there
             engine.drop(other)
-            assert engine.arena.held <= before + more
+            assert engine.internals.arena.held <= before + more
 
 
 def test_terms_of_elements_that_were_worked_off_are_forgotten() -> None:
@@ -570,7 +570,8 @@ def test_dropped_queries_leave_nothing_behind() -> None:
             query = engine.register(text)
             engine.push(OBS, [reading(f"a{turn % 3}", number % 40) for number in range(200)], [turn * 20 * 10**9] * 200)
             query.drop()
-            held.append((engine.arena.held, engine.arena.used, len(list(engine.arena.heaps()))))
+            arena = engine.internals.arena
+            held.append((arena.held, arena.used, len(list(arena.heaps()))))
         assert held[3:] == held[3:4] * 9
         assert len(stays.take()) == 207
 
@@ -597,7 +598,8 @@ def test_queries_that_come_and_go_leave_memory_level() -> None:
             engine.push(EX + "more", reading("a", 32), time=2 * turn + 1)
             for query in queries:
                 query.drop()
-            levels.append((engine.arena.held, engine.arena.used, len(list(engine.arena.heaps()))))
+            arena = engine.internals.arena
+            levels.append((arena.held, arena.used, len(list(arena.heaps()))))
         assert levels[-1] == levels[len(levels) // 10]
 
 
@@ -615,3 +617,12 @@ def test_a_plan_with_what_was_done() -> None:
     assert "table: indexed on ?s   rows: 1" in shown
     assert "orders: " in shown
     assert "computed anew: an expression that depends on the tick's time" in shown
+
+
+def test_the_public_interface_is_what_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/python.md").read_text()
+    section = page.split("::: cqels.Engine\n")[1].split("\n## ")[0]
+    documented = {line.removeprefix("        - ") for line in section.splitlines() if line.startswith("        - ")}
+    assert {name for name in vars(cqels.Engine) if not name.startswith("_")} == documented
+    with cqels.Engine() as engine:
+        assert [name for name in vars(engine) if not name.startswith("_")] == ["internals"]

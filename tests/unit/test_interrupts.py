@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad
 
 from cqels import Engine, QueryStopped
-from cqels.engine import executor, runtime
-from cqels.engine.state import budgets
+from cqels.engine import budgets, executor, runtime
 from cqels.ingest import Element
 from cqels.model import interrupts
 from cqels.model.deadlines import watched
@@ -220,7 +219,7 @@ def test_a_signal_in_a_long_step_stops_the_query(
     """What is in the middle of a step cannot be gone on with: the query is stopped, and says so; others are whole."""
     with Engine(stopped=lambda query: None) as engine:
         before, query, after = engine.register(COUNTED), engine.register(text), engine.register(ALL)
-        monkeypatch.setattr(engine._core.executor, "watch", lambda: signal.raise_signal(signal.SIGALRM))
+        monkeypatch.setattr(engine.internals.core.executor, "watch", lambda: signal.raise_signal(signal.SIGALRM))
         with pytest.raises(KeyboardInterrupt):
             engine.push(STREAM, MANY_AT_ONCE, time=1)
         monkeypatch.undo()
@@ -354,7 +353,7 @@ def test_a_function_that_does_not_come_back_is_stopped_by_a_budget_of_time(monke
         assert signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL
     stop = endless.running.stopped
     assert stop is not None
-    with Engine() as engine, engine.obeying({"endless": stop}):  # what is done again is not begun
+    with Engine() as engine, engine.internals.obeying({"endless": stop}):  # what is done again is not begun
         again = engine.register(ENDLESS, name="endless", time="5ms")
         engine.push(STREAM, element, time=1)
         assert again.stopped == stop.reason

@@ -41,7 +41,7 @@ def registered(where: str) -> tuple[Engine, StandingQuery]:
 )
 def test_lookups_that_share_nothing_are_not_multiplied(where: str) -> None:
     engine, query = registered(where)
-    pipeline, words = query.running.pipeline, engine.arena.words
+    pipeline, words = query.running.pipeline, engine.internals.arena.words
     assert sum(table.count for table in pipeline.tables) == 2 * SENSORS
     made = [int(words[trace.queue + TOTAL] + words[trace.queue + COUNT]) for trace in pipeline.traces]
     assert max(made) <= SENSORS, "no join of tables alone"

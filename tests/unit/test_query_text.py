@@ -41,8 +41,8 @@ from cqels.plan.algebra import (
 )
 from cqels.plan.scope import visible
 from cqels.plan.to_sparql.query_text import NotExpressible, to_opaque_sparql, to_sparql
-from cqels.reference.algebra import Evaluator, World
 from cqels.reference.graphs import StampedGraph
+from cqels.reference.plan_evaluation import Evaluator, World
 from cqels.store.dataset import Store
 
 EX = "http://example.org/"

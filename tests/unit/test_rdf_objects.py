@@ -230,13 +230,13 @@ def test_graphs_and_datasets_are_loaded() -> None:
     with cqels.Engine() as engine:
         name = NamedNode(EX + "g")
         assert engine.load(graph(TRIPLE)) == 1
-        assert [*engine.store.triples()] == [(A, P, B)]
+        assert [*engine.internals.store.triples()] == [(A, P, B)]
         assert engine.load(dataset(EX + "g")) == 1
-        assert [*engine.store.triples(name)] == [(A, P, B)]
+        assert [*engine.internals.store.triples(name)] == [(A, P, B)]
         assert engine.load([(A, P, Literal(1)), (A, P, Literal(2))], graph=EX + "h") == 2
-        assert len([*engine.store.triples(NamedNode(EX + "h"))]) == 2
+        assert len([*engine.internals.store.triples(NamedNode(EX + "h"))]) == 2
         assert engine.load(pyoxigraph.Dataset([Quad(B, P, A, name)])) == 1
-        assert len([*engine.store.triples(name)]) == 2
+        assert len([*engine.internals.store.triples(name)]) == 2
 
 
 def test_rdflib_is_not_imported_and_need_not_be_there() -> None:

@@ -206,7 +206,7 @@ def test_an_answer_that_differs_is_an_update_between_two_ticks(
         values(query), values(other)
         change(endpoint, 7, 8)
         clock.now = 10
-        assert len(engine.store.services.refresh_due()) == 1
+        assert len(engine.internals.store.services.refresh_due()) == 1
         static.update(f"DELETE DATA {{ <{EX}a> <{EX}p> 7 }} ; INSERT DATA {{ <{EX}a> <{EX}p> 8 }}")
         push(engine, 2)
         push(static, 2)
@@ -254,7 +254,7 @@ def test_a_failure_in_the_background_is_told_and_tried_again(
 ) -> None:
     clock = Clock()
     with kept(100 * 10**9, clock) as engine:
-        services = engine.store.services
+        services = engine.internals.store.services
         query = engine.register(joined(endpoint), emit="changes")
         push(engine, 1)
         endpoint.broken = True
@@ -283,7 +283,7 @@ def test_who_is_silent_at_first_is_heard_later(endpoint: Endpoint) -> None:
         push(engine, 1)
         assert [each.values[1] for each in query.take()] == [None]
         endpoint.broken, clock.now = False, 10**9
-        assert len(engine.store.services.refresh_due()) == 1
+        assert len(engine.internals.store.services.refresh_due()) == 1
         assert [(each.sign, each.values[1]) for each in query.take()] == [("-", None), ("+", Literal(7))]
 
 
@@ -296,13 +296,13 @@ def test_only_queries_that_ask_have_a_tick_and_only_they_are_followed(endpoint: 
         query.take(), other.take()
         change(endpoint, 7, 8)
         clock.now = 10
-        engine.store.services.refresh_due()
+        engine.internals.store.services.refresh_due()
         engine.heartbeat("1s")
         assert [len(query.take()), len(other.take())] == [1, 0]
         asked = len(endpoint.asked)
         query.drop()
         clock.now = 20
-        assert not engine.store.services._watched()
+        assert not engine.internals.store.services._watched()
         push(engine, 2)
         assert len(endpoint.asked) == asked
 

@@ -38,8 +38,8 @@ def engine() -> Engine:
 
 def pipelines(engine: Engine) -> int:
     """How many there are when something happens: then nobody else can have a part in them."""
-    engine._core.registry.settle()
-    return len(engine._core.registry.pipelines)
+    engine.internals.core.registry.settle()
+    return len(engine.internals.core.registry.pipelines)
 
 
 def seen(query: object) -> list[tuple[int, str]]:
@@ -108,10 +108,10 @@ def test_constants_that_are_all_the_same_do_not_vary(engine: Engine) -> None:
     text = "SELECT ?p WHERE { STREAM :s [RANGE 3s] { ?p :at :%s . ?p :with :%s . ?p a :Person } }"
     for one, other in (("x", "y"), ("x", "z")):
         engine.register(PREFIX + text % (one, other))
-    (share,) = engine._core.registry.shares
+    (share,) = engine.internals.core.registry.shares
     assert share.general.numbers == (1,)
     engine.register(PREFIX + text % ("y", "z"))
-    (share,) = engine._core.registry.shares
+    (share,) = engine.internals.core.registry.shares
     assert share.general.numbers == (0, 1)
     assert len(list(share.members)) == 3
 
@@ -141,7 +141,7 @@ def told(share: bool, text: str, emit: str) -> tuple[int, list[list[tuple[object
         engine.heartbeat("36s")
         engine.heartbeat("60s")
         sent = [[(each.tick, each.nanoseconds, each.sign, each.values) for each in query.take()] for query in queries]
-        return len(engine._core.registry.pipelines), sent
+        return len(engine.internals.core.registry.pipelines), sent
 
 
 @pytest.mark.parametrize("emit", ["istream", "dstream", "changes"])
@@ -207,14 +207,14 @@ def test_the_widest_goes_and_what_is_saved_is_as_wide(engine: Engine) -> None:
     for name in widths:
         engine.register(PREFIX + widths[name], name=name, emit="changes")
     go(engine, "a", "x", 1)
-    before = engine._core.registry.pipelines[0].pipeline.query
+    before = engine.internals.core.registry.pipelines[0].pipeline.query
     engine.drop("9")
     go(engine, "b", "y", 2)
-    other = Engine(store=engine.store)
+    other = Engine(store=engine.internals.store)
     for name in ("4", "2"):
         other.register(PREFIX + widths[name], name=name, emit="changes")
     other.restore(engine.snapshot())
-    (running,) = other._core.registry.pipelines
+    (running,) = other.internals.core.registry.pipelines
     assert running.pipeline.query == before
     for each in (engine, other):
         go(each, "a", "z", 4)
@@ -343,7 +343,7 @@ def test_thresholds_are_saved(engine: Engine, dropped: list[str], tmp_path: Path
     for name in dropped:
         engine.drop(name)
         del texts[name]
-    other = Engine(store=engine.store)
+    other = Engine(store=engine.internals.store)
     for name in reversed(texts):
         other.register(PREFIX + texts[name], name=name, emit="changes")
     other.restore(engine.snapshot())
@@ -413,7 +413,7 @@ def test_all_go_before_anything_happens(engine: Engine) -> None:
         for name in "ABC":
             engine.drop(name)
         assert pipelines(engine) == 0
-        held.append(engine.arena.held)
+        held.append(engine.internals.arena.held)
     assert held[1] < held[0] + 500
     query = engine.register(PREFIX + AT % '"A"')
     go(engine, "a", "x", 1)
@@ -465,10 +465,10 @@ def test_one_goes_and_the_others_stay(engine: Engine) -> None:
     go(engine, "a", "z", 3)
     go(engine, "b", "z", 4)
     assert seen(queries["B"]) == [(4, "z")]
-    before = engine.arena.held
+    before = engine.internals.arena.held
     engine.drop("B")
     assert pipelines(engine) == 0
-    assert engine.arena.held < before
+    assert engine.internals.arena.held < before
 
 
 def test_names_of_the_dataset_may_change(engine: Engine) -> None:
@@ -496,7 +496,7 @@ def test_what_is_shared_is_saved(engine: Engine, count: int) -> None:
     engine.register(PREFIX + AT % '"C"', name="alone")
     go(engine, "c", "z", 3)
     data = engine.snapshot()
-    other = Engine(store=engine.store)
+    other = Engine(store=engine.internals.store)
     register(other, list(texts))
     other.register(PREFIX + AT % '"C"', name="alone")
     other.restore(data)
@@ -537,7 +537,7 @@ def test_numbers_of_elements_do_not_depend_on_what_is_made(engine: Engine) -> No
         go(each, "a", "x", 1)
         go(each, "b", "x", 2)
     assert len(reader.take()) == 2
-    assert engine.number == other.number
+    assert engine.internals.number == other.internals.number
 
 
 def test_explain_closes_nothing(engine: Engine) -> None:
@@ -565,7 +565,7 @@ def test_streams_that_have_gone_are_counted(engine: Engine) -> None:
     made.drop()
     for name in "xy":
         engine.register(PREFIX + text % name, name=name)
-    other = Engine(store=engine.store)
+    other = Engine(store=engine.internals.store)
     other.stream(STREAM)
     for name in "xy":
         other.register(PREFIX + text % name, name=name)
@@ -637,16 +637,16 @@ def test_a_pipeline_gets_what_it_reads(engine: Engine, monkeypatch: pytest.Monke
     for stream in ("s", "other"):
         engine.register(PREFIX + f"SELECT * {{ STREAM :{stream} [RANGE 9s] {{ ?x :at ?y }} }}", name=stream)
     given: list[list[int]] = []
-    write = engine._core.executor.write_block
+    write = engine.internals.core.executor.write_block
 
     def noted(batch: Batch, numbers: Words) -> int:
         given.append(batch.counts.tolist())
         return write(batch, numbers)
 
-    monkeypatch.setattr(engine._core.executor, "write_block", noted)
+    monkeypatch.setattr(engine.internals.core.executor, "write_block", noted)
     triple = ex("a"), ex("at"), ex("x")
-    engine.push_elements([Element(STREAM, time, (triple,)) for time in range(5)])
-    engine.push_elements([Element(f"http://ex.org/{each}", 5, (triple,)) for each in ("s", "other", "s")])
+    engine.internals.push_elements([Element(STREAM, time, (triple,)) for time in range(5)])
+    engine.internals.push_elements([Element(f"http://ex.org/{each}", 5, (triple,)) for each in ("s", "other", "s")])
     assert given == [[0, 1, 1, 1, 1, 1, 0], [0, 0], [0, 1, 1, 0], [0, 1, 0]]
     assert [len(engine.query(name).take()) for name in ("s", "other")] == [1, 1]
 
@@ -663,11 +663,11 @@ def test_a_file_has_the_memory_of_what_is_shared(tmp_path: Path) -> None:
         engine.register(PREFIX + text % each, name=each)
     go(engine, "a", "x", 1)
     engine.query("x").take()
-    engine.keep()
+    engine.internals.keep()
     other = Engine(memory=tmp_path / "other")
     for each in "xy":
         other.register(PREFIX + text % each, name=each)
-    other.attach(tmp_path / "one")
+    other.internals.attach(tmp_path / "one")
     go(other, "b", "y", 2)
     assert [each.values for each in other.query("y").take()] == [(ex("b"),)]
     assert other.query("x").take() == []

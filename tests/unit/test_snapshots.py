@@ -22,7 +22,7 @@ from cqels.physical import pipeline as physical_pipeline
 from cqels.physical import relocation
 from cqels.physical.pipeline import Pipeline
 from cqels.plan import algebra
-from cqels.plan.partitioning import spreading
+from cqels.plan.partitioning import partition_query
 from cqels.plan.plan_json import NODES, _fields, fingerprint, read, write
 from cqels.plan.prepare import prepare
 
@@ -262,8 +262,8 @@ def test_a_query_that_is_planned_in_another_way_is_the_same(written: bytes, monk
 
 
 def test_the_parts_of_a_spread_query_are_written_too() -> None:
-    how = spreading(prepare(P + "SELECT ?o ?v { STREAM :a [RANGE 1s] { ?s :p ?o ; :q ?v } } ORDER BY ?v LIMIT 3"))
-    for each in (*how.parts(3), how.divided, how.rest):
+    how = partition_query(prepare(P + "SELECT ?o ?v { STREAM :a [RANGE 1s] { ?s :p ?o ; :q ?v } } ORDER BY ?v LIMIT 3"))
+    for each in (*how.partitions(3), how.local_stage, how.global_stage):
         assert read(write(each)) == each
 
 

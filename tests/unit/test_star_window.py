@@ -30,14 +30,16 @@ def tell(engine: Engine, number: int, names: str) -> None:
 
 def window_of(engine: Engine) -> int:
     pipeline = engine.query("q").running.pipeline
-    return int(engine.arena.words[int(engine.arena.words[pipeline.offset + scheduler.WINDOWS_AT]) + 1])
+    return int(
+        engine.internals.arena.words[int(engine.internals.arena.words[pipeline.offset + scheduler.WINDOWS_AT]) + 1]
+    )
 
 
 def test_a_whole_element_is_a_solution_by_itself(engine: Engine) -> None:
     for number in range(20):
         tell(engine, number, "ab")
-    words, offset = engine.arena.words, window_of(engine)
-    assert words[int(words[offset + window.STAR]) + star_window.WHOLE_ONES] == 20
+    words, place = engine.internals.arena.words, window_of(engine)
+    assert words[int(words[place + window.STAR]) + star_window.WHOLE_ONES] == 20
     (join,) = engine.query("q").running.pipeline.joins
     assert all(words[queue + delta_queue.TOTAL] == 0 for queue in join.inputs), "a triple went the way of patterns"
 
@@ -45,14 +47,14 @@ def test_a_whole_element_is_a_solution_by_itself(engine: Engine) -> None:
 def test_a_star_is_given_up_where_few_elements_are_whole(engine: Engine) -> None:
     for number in range(120):
         tell(engine, number, "ab" if number % 4 == 0 else "a")
-    assert engine.arena.words[window_of(engine) + window.STAR] == 0
+    assert engine.internals.arena.words[window_of(engine) + window.STAR] == 0
 
 
 def test_rows_that_go_are_remembered(engine: Engine) -> None:
     for number in range(20):
         tell(engine, number, "ab")
     (found,) = engine.query("q").running.pipeline.selects.values()
-    words = engine.arena.words
+    words = engine.internals.arena.words
     assert words[found.offset + filter_extend.NEXT] == 20
     assert words[found.offset + filter_extend.OLDEST] == 14
     assert words[found.offset + filter_extend.FORGOTTEN] == 0

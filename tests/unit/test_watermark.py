@@ -1,4 +1,4 @@
-"""The engine's clock against the reference's: the same is released and the same is late, however it is cut."""
+"""The engine's watermarks against the reference's: the same is released and the same is late, however it is cut."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cqels.engine.event_time.reorder_buffer import Held
-from cqels.engine.event_time.watermark import Arrived, Clock
+from cqels.engine.event_time.reorder_buffer import ReorderBuffer
+from cqels.engine.event_time.watermark import Arrived, Watermarks
 from cqels.ingest import Element, Rejected, StreamSettings, late_reason
 from cqels.ingest.element_batch import HEARTBEAT, Batch, Row
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST
-from cqels.reference.event_time import Clock as ReferenceClock
 from cqels.reference.event_time import Heartbeat
+from cqels.reference.event_time import Watermarks as ReferenceWatermarks
 
 # ------------------------------------------------------------ batches
 
@@ -74,7 +74,7 @@ def test_nothing_is_a_batch() -> None:
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5) | st.integers(0, 12), max_size=20))
 def test_what_is_held_comes_by_time_and_then_by_arrival(steps: list[list[int] | int]) -> None:
     """A list of times is kept; a number is a horizon."""
-    held, waiting, number = Held(), list[tuple[int, int]](), 0
+    held, waiting, number = ReorderBuffer(), list[tuple[int, int]](), 0
     for step in steps:
         if isinstance(step, int):
             due = [(time, stream) for time, stream, _ in held.until(step).rows()]
@@ -89,7 +89,7 @@ def test_what_is_held_comes_by_time_and_then_by_arrival(steps: list[list[int] | 
     assert [(time, stream) for time, stream, _ in held.everything().rows()] == sorted(waiting)
 
 
-# ------------------------------------------------------------ the clock beside the reference's
+# ------------------------------------------------------------ beside the reference's
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Flush:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The clock is replaced by one with its state, which has been a text in between."""
+    """Watermarks are replaced by others with their state, which has been a text in between."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ Event: TypeAlias = tuple[int, int] | Beat | Flush | Snapshot | Add
 """A pair is an element: its time and the number of its stream."""
 
 
-class Computing(Clock):
+class Computing(Watermarks):
     few = 0
 
 
-class Walking(Clock):
+class Walking(Watermarks):
     few = 1 << 40
 
 
@@ -133,7 +133,7 @@ class OnlyComputing(Computing):
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "5000"))
 SIZES = [pytest.param(150, id="some"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
-KINDS = (Clock, Computing, Walking)
+KINDS = (Watermarks, Computing, Walking)
 LATENESS = st.sampled_from([0, 0, 1, 2, 5])
 IDLE = st.sampled_from([0, 0, 1, 4, 9])
 
@@ -172,13 +172,13 @@ def triples_of(number: int) -> list[tuple[int, int, int]]:
 
 
 class Judge:
-    """The reference's clock, whose elements are the numbers of events."""
+    """The reference's watermarks, whose elements are the numbers of events."""
 
     def __init__(self, streams: Sequence[StreamSettings]) -> None:
         self.late: list[tuple[str, str]] = []
         self.released: list[Row] = []
         self._streams = list(streams)
-        self._clock = ReferenceClock(streams, self._note)
+        self._watermarks = ReferenceWatermarks(streams, self._note)
 
     def _note(self, rejected: Rejected) -> None:
         self.late.append((rejected.text, rejected.reason))
@@ -187,15 +187,15 @@ class Judge:
         match event:
             case (time, stream):
                 element = Element(self._streams[stream].iri, time, tuple(triples_of(number)))  # type: ignore[arg-type]
-                self._take(self._clock.arrive(element))
+                self._take(self._watermarks.arrive(element))
             case Beat(time, stream):
-                self._take(self._clock.heartbeat(time, None if stream is None else self._streams[stream].iri))
+                self._take(self._watermarks.heartbeat(time, None if stream is None else self._streams[stream].iri))
             case Flush():
-                self._take(self._clock.flush())
+                self._take(self._watermarks.flush())
             case Add(lateness, idle):
                 added = named(len(self._streams), lateness, idle)
                 self._streams.append(added)
-                self._clock._streams[added.iri] = added
+                self._watermarks._streams[added.iri] = added
 
     def _take(self, released: Iterator[Element | Heartbeat]) -> None:
         numbers = {each.iri: number for number, each in enumerate(self._streams)}
@@ -207,13 +207,13 @@ class Judge:
 
 
 class Candidate:
-    """The engine's clock; elements wait until they are sent together, and so do heartbeats if they are to."""
+    """The engine's watermarks; elements wait until they are sent together, and so do heartbeats if they are to."""
 
-    def __init__(self, kind: type[Clock], streams: Sequence[StreamSettings]) -> None:
+    def __init__(self, kind: type[Watermarks], streams: Sequence[StreamSettings]) -> None:
         self.late: list[tuple[str, str]] = []
         self.released: list[Row] = []
         self._streams = list(streams)
-        self._clock = kind(streams)
+        self._watermarks = kind(streams)
         self._rows: list[Row] = []
 
     def happen(self, number: int, event: Event, *, together: bool) -> None:
@@ -224,23 +224,23 @@ class Candidate:
                 self._rows.append((time, HEARTBEAT, []))
             case Beat(time, stream):
                 self.send()
-                self.released += rows_of(self._clock.heartbeat(time, stream))
+                self.released += rows_of(self._watermarks.heartbeat(time, stream))
             case Flush():
                 self.send()
-                self.released += rows_of(self._clock.flush())
+                self.released += rows_of(self._watermarks.flush())
             case Snapshot():
                 self.send()
-                numbers, held = self._clock.state()
-                self._clock = type(self._clock)(self._streams)
-                self._clock.restore(json.loads(json.dumps(numbers)), Batch.of(rows_of(held)))
+                numbers, held = self._watermarks.state()
+                self._watermarks = type(self._watermarks)(self._streams)
+                self._watermarks.restore(json.loads(json.dumps(numbers)), Batch.of(rows_of(held)))
             case Add(lateness, idle):
                 self.send()
                 added = named(len(self._streams), lateness, idle)
                 self._streams.append(added)
-                assert self._clock.add(added) == len(self._streams) - 1
+                assert self._watermarks.add(added) == len(self._streams) - 1
 
     def send(self) -> None:
-        arrived = self._clock.arrive(Batch.of(self._rows))
+        arrived = self._watermarks.arrive(Batch.of(self._rows))
         self.released += rows_of(arrived.released)
         for place, time, limit, own in zip(
             arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True
@@ -251,14 +251,14 @@ class Candidate:
         self._rows = []
 
     def state(self) -> str:
-        numbers, held = self._clock.state()
+        numbers, held = self._watermarks.state()
         return json.dumps([numbers, rows_of(held)])
 
 
 def run(
-    kind: type[Clock], streams: list[StreamSettings], events: list[Event], cuts: set[int], *, together: bool
+    kind: type[Watermarks], streams: list[StreamSettings], events: list[Event], cuts: set[int], *, together: bool
 ) -> str:
-    """Both clocks go through the events, and have done the same after each batch. The state before the end is given."""
+    """Both go through the events, and have done the same after each batch. The state before the end is given."""
     judge, candidate = Judge(streams), Candidate(kind, streams)
     for number, event in enumerate(events):
         judge.happen(number, event)
@@ -278,11 +278,11 @@ CUTS = st.sets(st.integers(0, 39))
 
 
 @pytest.mark.parametrize("examples", SIZES)
-def test_the_clock_releases_what_the_reference_does(examples: int) -> None:
+def test_watermarks_release_what_the_reference_does(examples: int) -> None:
     @settings(max_examples=examples)
     @given(scenarios(), CUTS, st.sampled_from(KINDS), st.booleans())
     def law(
-        scenario: tuple[list[StreamSettings], list[Event]], cuts: set[int], kind: type[Clock], together: bool
+        scenario: tuple[list[StreamSettings], list[Event]], cuts: set[int], kind: type[Watermarks], together: bool
     ) -> None:
         run(kind, *scenario, cuts, together=together)
 
@@ -312,7 +312,7 @@ def falling_behind(choose: random.Random) -> tuple[list[StreamSettings], list[Ev
 
 @pytest.mark.parametrize("examples", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_that_fall_behind(kind: type[Clock], examples: int) -> None:
+def test_streams_that_fall_behind(kind: type[Watermarks], examples: int) -> None:
     for seed in range(examples):
         choose = random.Random(seed)
         streams, events = falling_behind(choose)
@@ -321,7 +321,7 @@ def test_streams_that_fall_behind(kind: type[Clock], examples: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_promise_of_zero_is_a_promise(kind: type[Clock]) -> None:
+def test_a_promise_of_zero_is_a_promise(kind: type[Watermarks]) -> None:
     streams = [named(0, 2), named(1, 1)]
     events: list[Event] = [(-2, 0), Beat(0, 0), (0, 0), (1, 0)]
     run(kind, streams, events, set(), together=True)
@@ -332,8 +332,8 @@ def test_the_state_does_not_depend_on_the_cuts(
     scenario: tuple[list[StreamSettings], list[Event]],
     one: set[int],
     other: set[int],
-    kind: type[Clock],
-    other_kind: type[Clock],
+    kind: type[Watermarks],
+    other_kind: type[Watermarks],
 ) -> None:
     assert run(kind, *scenario, one, together=True) == run(other_kind, *scenario, other, together=False)
 
@@ -347,7 +347,7 @@ def test_without_idle_times_no_element_is_looked_at_alone(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("far", [EARLIEST, EARLIEST + 1, EARLIEST + 6, LATEST - 40])
-def test_the_ends_of_time(kind: type[Clock], far: int) -> None:
+def test_the_ends_of_time(kind: type[Watermarks], far: int) -> None:
     """A lateness may reach back further than 64 bits do."""
     streams = [named(0, 5), named(1, 2, LATEST), named(2, LATEST, 3)]
     events: list[Event] = [(far + step % 7 + step // 2, step % 3) for step in range(30)]
@@ -363,10 +363,10 @@ def test_large_batches(seed: int, idle: int) -> None:
     numbers = draws.choice(4, 3000, p=[0.5, 0.3, 0.19, 0.01])
     streams = [named(0, 20, idle), named(1, 0, idle), named(2, 30, idle), named(3, 10)]
     events: list[Event] = list(zip(times.tolist(), numbers.tolist(), strict=True))
-    run(Clock, streams, events, set(range(0, 3000, 700)), together=True)
+    run(Watermarks, streams, events, set(range(0, 3000, 700)), together=True)
 
 
-# ------------------------------------------------------------ what the reference's clock does not show
+# ------------------------------------------------------------ what the reference's watermarks does not show
 
 
 def batch_of(*elements: tuple[int, int]) -> Batch:
@@ -375,38 +375,38 @@ def batch_of(*elements: tuple[int, int]) -> Batch:
 
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_what_is_in_order_and_not_held_is_not_copied(lateness: int) -> None:
-    clock = Computing([named(0, lateness), named(1)])
-    clock.heartbeat(20)
-    clock.flush()
+    watermarks = Computing([named(0, lateness), named(1)])
+    watermarks.heartbeat(20)
+    watermarks.flush()
     batch = batch_of((20, 0), (20, 1), (20, 0))
-    released = clock.arrive(batch).released
+    released = watermarks.arrive(batch).released
     assert np.shares_memory(released.triples, batch.triples)
     assert rows_of(released) == rows_of(batch)
 
 
 def test_a_change_of_settings_does_not_lose_what_is_held() -> None:
-    before = Clock([named(0, 5)])
+    before = Watermarks([named(0, 5)])
     assert len(before.arrive(batch_of((3, 0), (7, 0), (4, 0))).released) == 0
-    after = Clock([named(0)])
+    after = Watermarks([named(0)])
     after.restore(*before.state())
     assert after.arrive(batch_of((8, 0))).released.times.tolist() == [3, 4, 7, 8]
 
 
 def test_arrival_time_looks_only_at_the_arrival() -> None:
     present = iter([10, 20, 15])
-    clock = Clock([named(0, arrival=True), named(1)], now=lambda: next(present))
-    assert clock.arrive(batch_of((99, 0), (10, 1), (1, 0))).released.times.tolist() == [10, 10, 10]
-    assert clock.arrive(batch_of((11, 1))).released.times.tolist() == [11]
-    assert clock.arrive(batch_of((1, 0), (30, HEARTBEAT))).released.times.tolist() == [20, 30]
-    arrived = clock.arrive(batch_of((99, 0)))
+    watermarks = Watermarks([named(0, arrival=True), named(1)], now=lambda: next(present))
+    assert watermarks.arrive(batch_of((99, 0), (10, 1), (1, 0))).released.times.tolist() == [10, 10, 10]
+    assert watermarks.arrive(batch_of((11, 1))).released.times.tolist() == [11]
+    assert watermarks.arrive(batch_of((1, 0), (30, HEARTBEAT))).released.times.tolist() == [20, 30]
+    arrived = watermarks.arrive(batch_of((99, 0)))
     assert (arrived.late.tolist(), arrived.times, arrived.limits) == ([0], [15], [30])
 
 
 def test_only_streams_that_were_added_have_elements() -> None:
     with pytest.raises(IndexError, match="stream 1 is not one of 1"):
-        Clock([named(0)]).arrive(batch_of((1, 0), (2, 1)))
+        Watermarks([named(0)]).arrive(batch_of((1, 0), (2, 1)))
 
 
 def test_a_state_is_of_the_same_streams() -> None:
     with pytest.raises(CqelsError, match="the state is of 1 streams, and there are 2"):
-        Clock([named(0), named(1)]).restore(*Clock([named(0)]).state())
+        Watermarks([named(0), named(1)]).restore(*Watermarks([named(0)]).state())

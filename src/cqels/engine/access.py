@@ -77,7 +77,7 @@ _BUSY = (
 
 class HasAccess(Protocol):
     @property
-    def access(self) -> Access: ...
+    def _access(self) -> Access: ...
 
 
 S = TypeVar("S", bound=HasAccess)
@@ -88,7 +88,7 @@ def synchronized(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.access.lock:
+        with self._access.lock:
             return method(self, *args, **kwargs)
 
     return call
@@ -99,7 +99,7 @@ def completed(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        access = self.access
+        access = self._access
         with access.lock:
             if access.unfinished is not None and (access.refusal is None or not access._is_busy()):
                 access.unfinished()
@@ -113,7 +113,7 @@ def while_open(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        access = self.access
+        access = self._access
         with access.lock:
             access.check()
             if access.unfinished is not None:
@@ -128,8 +128,8 @@ def while_open_at_once(method: Callable[Concatenate[S, P], R]) -> Callable[Conca
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.access.lock:
-            self.access.check()
+        with self._access.lock:
+            self._access.check()
             return method(self, *args, **kwargs)
 
     return call

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import count
 from time import time_ns
@@ -14,7 +12,7 @@ from typing import Any
 
 from pyoxigraph import NamedNode
 
-from cqels.engine.access import Access, synchronized, while_open, while_open_at_once
+from cqels.engine.access import synchronized, while_open, while_open_at_once
 from cqels.engine.arguments import (
     Duration,
     check_function,
@@ -30,25 +28,21 @@ from cqels.engine.arguments import (
     size_of,
     write_bytes,
 )
+from cqels.engine.budgets import Budget
 from cqels.engine.event_time.future_limit import is_beyond, limit_of, near
 from cqels.engine.event_time.stream_merge import Merge
-from cqels.engine.event_time.watermark import Arrived, Clock
+from cqels.engine.internals import EngineInternals
 from cqels.engine.query_handle import StandingQuery, check_callback
-from cqels.engine.running_query import Running
-from cqels.engine.runtime import Core
-from cqels.engine.state.budgets import Budget, Stop, obeying
-from cqels.engine.state.snapshot import Aside, State
-from cqels.ingest import Element, Rejected, RejectLog, StreamSettings, late_reason
+from cqels.ingest import Rejected, StreamSettings
 from cqels.ingest.declarations import FUTURE
-from cqels.ingest.element_batch import Batch, Words
-from cqels.ingest.encode import Data, Intake, StreamBlock, Time, bytes_of, nanoseconds
+from cqels.ingest.element_batch import Batch
+from cqels.ingest.encode import Data, StreamBlock, Time, bytes_of, nanoseconds
 from cqels.ingest.rdf_objects import quads_of, triples_of
 from cqels.kernels.memory.arena import Arena
-from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import CqelsError, QueryError
-from cqels.model.interrupts import Working, uninstall
+from cqels.model.interrupts import Working
 from cqels.model.time import EARLIEST, LATEST
-from cqels.plan.algebra import Query, Service, sources_of, walk_plan
+from cqels.plan.algebra import Query
 from cqels.plan.prepare import planned as as_planned
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
@@ -98,46 +92,32 @@ class Engine:
         """
         for what, value in (("reject", reject), ("stopped", stopped), ("now", now)):
             check_function(f"{what} function", value, f"Engine({what}=…) is a function")
-        self.access = Access()
-        self.store = store if isinstance(store, Store) else Store(None if store is None else path_of("store", store))
-        services = self.store.services
+        if not isinstance(store, Store):
+            store = Store(None if store is None else path_of("store", store))
         if allow_service is not None or allow_load is not None:
-            services.permissions = Permissions.of(allow_service, allow_load)
+            store.services.permissions = Permissions.of(allow_service, allow_load)
         if service_refresh is not None:
-            services.refresh = interval(service_refresh)
-        self._services = services.watch()
-        self._asked: dict[str, list[Service]] = {}
-        """What queries ask of endpoints, by their names."""
+            store.services.refresh = interval(service_refresh)
         arena = Arena(None if memory is None else emptied(path_of("memory", memory)), size=size_of(size))
-        self.access.in_file = memory is not None
-        self._core = Core(self.store, arena, start=nanoseconds(start), share=share)
-        self._clock = Clock(now=now)
-        self._settings: dict[str, StreamSettings] = {}
+        self.internals = EngineInternals(
+            store, arena, start=nanoseconds(start), share=share, now=now, reject=reject, stopped=stopped
+        )
+        """For code that drives an engine, as Spark's operator does: no part of the public interface."""
+        self._access = self.internals.access
+        self._access.in_file = memory is not None
+        self._core = self.internals.core
+        self._settings = self.internals.settings
+        self._queries = self.internals.queries
         self._futures: dict[str, int | None] = {}
         self._limits: dict[str, int] = {}
         """The latest time of each stream that is known to be near the wall clock."""
         self._now = now
-        self._state = State(self._core, self._clock, self._settings)
-        self.hold(lambda: [self._clock.state()[1].triples, self.aside.elements.triples])
-        self.intake = Intake(self._core.state.terms)
-        self._reject = reject
-        self._unseen = RejectLog()
-        self._stopped = stopped or _warn
-        self._queries: dict[str, StandingQuery] = {}
-        self.listening: dict[StandingQuery, None] = {}
-        """The queries whose results are given to a function, in the order in which they were."""
         self._count = 0
-        self._telling = False
 
     @property
     def late(self) -> int:
         """How many elements came too late."""
-        return self._state.late
-
-    @property
-    def dictionary(self) -> ArenaDictionary:
-        """The words of terms, in which elements are given to `push_batch`."""
-        return self._core.state.dictionary
+        return self.internals.state.late
 
     @property
     def time(self) -> int | None:
@@ -145,20 +125,10 @@ class Engine:
         return self._core.state.last
 
     @property
-    def number(self) -> int:
-        """Of the next element that comes: elements have them in their order, in steps."""
-        return self._core.state.number
-
-    @property
     @synchronized
     def held(self) -> int:
         """How many elements wait for others that may be earlier."""
-        return len(self._clock.state()[1])
-
-    @property
-    def arena(self) -> Arena:
-        """The memory that all state is in."""
-        return self._core.state.arena
+        return len(self.internals.watermarks.state()[1])
 
     # ------------------------------------------------------------ streams and data
 
@@ -195,13 +165,7 @@ class Engine:
                 return
             raise CqelsError(f"there is a stream <{iri}> already", hint="declare a stream before queries that read it")
         self._futures[iri] = limit
-        self.declare(settings)
-
-    @while_open
-    def declare(self, settings: StreamSettings) -> None:
-        self._settings[settings.iri] = settings
-        self._core.registry.add_stream(settings.iri)
-        self._clock.add(settings)
+        self.internals.declare(settings)
 
     @while_open
     def load(self, source: Any, graph: str | NamedNode | None = None, *, format: str | None = None) -> int:
@@ -223,8 +187,8 @@ class Engine:
     @while_open
     def update(self, change: str | Callable[[Store], Any]) -> Any:
         """Change the dataset between two ticks: by a SPARQL Update, or by a function of the store."""
-        changed: set[NamedNode | None] = set()
-        end = self.store.subscribe(changed.update)
+        store, changed = self.internals.store, set[NamedNode | None]()
+        end = store.subscribe(changed.update)
         try:
             if not isinstance(change, str) and not callable(change):
                 raise CqelsError(
@@ -235,41 +199,21 @@ class Engine:
                 from cqels.store.script import execute
 
                 result: Any = None
-                execute(self.store, change)
+                execute(store, change)
             else:
-                result = change(self.store)
+                result = change(store)
         finally:
             end()
             if changed:
-                self._core.changed(changed)
-                self.access.unfinished = self._go_on
+                self.internals.changed(changed)
         if changed:
-            self._go_on()
+            self.internals.go_on()
         return result
 
     @while_open
     def refresh(self) -> None:
         """Take up what endpoints have answered since: an update between two ticks. Pushing and taking do so, too."""
-        self.renew()
-
-    def renew(self) -> None:
-        """`refresh`, unless the engine is closed or in the middle of something."""
-        if self._services.has_news and self.access.refusal is None:
-            self._take_up()
-            self._tell()
-
-    def _take_up(self) -> None:
-        if not self._services.has_news:
-            return
-        with Working():
-            if changed := self._services.take_up():
-                self._core.changed(set(), changed)
-                self._work()
-
-    def _follow(self) -> None:
-        """Have the endpoints of the queries that there are asked again from time to time."""
-        self._asked = {name: services for name, services in self._asked.items() if name in self._queries}
-        self._services.follow(service for services in self._asked.values() for service in services)
+        self.internals.renew()
 
     # ------------------------------------------------------------ queries
 
@@ -313,34 +257,22 @@ class Engine:
                     f"there is a query {chosen} already", hint="drop it first, or register the query under another name"
                 )
             if check_graphs:
-                self.store.check_graphs(planned)
-            running = self._registered(planned, chosen, budget, declare=declare)
+                self.internals.store.check_graphs(planned)
+            running = self.internals.register(planned, chosen, budget, declare=declare)
         except QueryError as error:
             error.query = planned
             if text is not None:
                 error.locate(text)
             raise
-        standing = self._queries[chosen] = StandingQuery(self, running)
+        standing = StandingQuery(self.internals, running)
+        self.internals.add_query(standing)
         standing.on_result(callback)
-        if services := [node for node in walk_plan(running.plan) if isinstance(node, Service)]:
-            self._asked[chosen] = services
-            self._follow()
-        self._tell_stopped()
+        self.internals.report_stopped()
         return standing
 
     def _unused_name(self) -> str:
         self._count += 1
         return next(name for number in count(self._count) if (name := f"query-{number}") not in self._queries)
-
-    def _registered(self, planned: Query, name: str, budget: Budget | None, *, declare: bool) -> Running:
-        for source in sources_of(planned) if declare else ():
-            named = source.stream
-            if isinstance(named, NamedNode) and named.value not in self._core.state.streams and named.value != name:
-                self.declare(StreamSettings(named.value))
-        running = self._core.registry.register(planned, name, budget)
-        if running.output is not None and running.output == len(self._clock):
-            self._clock.add(StreamSettings(name))
-        return running
 
     @while_open
     def query(self, name: str) -> StandingQuery:
@@ -358,37 +290,13 @@ class Engine:
     def queries(self) -> tuple[StandingQuery, ...]:
         return tuple(self._queries.values())
 
-    @while_open
-    def told(self, running: Running) -> str:
-        """What joins a query has in common with which others, in a line."""
-        return self._core.registry.feeding.told(running)
-
     @while_open_at_once
     def drop(self, query: str | StandingQuery) -> None:
         """Stop a query. What it has sent can still be taken."""
         standing = self._queries.get(query) or self.query(query) if isinstance(query, str) else query
         if not isinstance(standing, StandingQuery):
             raise refused("query", query, "give what register returned, or its name")
-        if standing.access is not self.access:
-            raise CqelsError(f"query {standing.name} is one of another engine")
-        if self._queries.get(standing.name) is not standing:
-            raise CqelsError(f"query {standing.name} has been dropped already")
-        if readers := [each.name for each in self._core.derived_streams.named_readers(standing.running)]:
-            raise CqelsError(
-                f"query {standing.name} makes a stream that is read by {', '.join(readers)}",
-                hint=f"drop {readers[0]} first",
-            )
-        if self._core.has_work:
-            # what was begun may never end for it, which may be why it goes
-            self._core.executor.dropped.add(standing.running)
-            self._go_on()
-        with Working():  # a query is dropped, or it is not
-            standing.running.make()
-            self._core.registry.drop(standing.running)
-            del self._queries[standing.name]
-            if standing.name in self._asked:
-                self._follow()
-            self.listening.pop(standing, None)
+        self.internals.drop(standing)
 
     @while_open
     def prepare(self) -> None:
@@ -398,7 +306,7 @@ class Engine:
         """
         with Working():
             self._core.registry.settle()
-        self._tell_stopped()
+        self.internals.report_stopped()
 
     # ------------------------------------------------------------ input
 
@@ -421,7 +329,7 @@ class Engine:
         """
         if isinstance(stream, str) or not isinstance(stream, Mapping):
             iri = self._iri(stream)
-            self.push_batch(self._near(iri, self._block(iri, data, time)))
+            self.internals.push_batch(self._near(iri, self._block(iri, data, time)))
             return
         if data is not None or time is not None:
             raise CqelsError(
@@ -432,7 +340,7 @@ class Engine:
             iri = self._iri(key)
             content, times = block if isinstance(block, tuple) and len(block) == 2 else (block, None)
             merge.add(number, self._near(iri, self._block(iri, content, times)))
-        self.push_batch(merge.due())
+        self.internals.push_batch(merge.due())
 
     def _near(self, iri: str, batch: Batch) -> Batch:
         """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated.
@@ -445,155 +353,52 @@ class Engine:
         self._limits[iri] = limit = LATEST if future is None else limit_of(future, self._now())
 
         def reject(reason: str, text: str) -> None:
-            (self._reject or self._unseen)(Rejected(iri, f"<{iri}>", reason, text))
+            self.internals.reject(Rejected(iri, f"<{iri}>", reason, text))
 
         return near(batch, future, limit, self._core.state.terms, reject)
 
     def _block(self, stream: str, data: Data, time: Time | Iterable[Time] | None) -> Batch:
-        number = self._number(stream)
+        number = self.internals.number_of(stream)
         if time is None:
             if self._settings[stream].arrival and data is not None:
-                time = 0  # the clock knows
+                time = 0  # it is stamped on arrival
             elif not isinstance(data, str | bytes):
                 next(iter(triples_of(data)), None)  # what is no element would need no time either
                 raise CqelsError("the element has no time", hint="push(stream, data, time='4s')")
         if time is None:
-            with self.access:  # a reject sink that pushed would change the dictionary in between
-                return self.intake.lines(number, bytes_of(data), reject=self._malformed(stream))[0]
+            with self._access:  # a reject sink that pushed would change the dictionary in between
+                return self.internals.intake.lines(number, bytes_of(data), reject=self._malformed(stream))[0]
         if not isinstance(time, str | int | datetime) and isinstance(time, Iterable):
-            return self.intake.several(number, data, time)
-        return self.intake.one(number, data, time)
-
-    @while_open
-    def push_elements(self, elements: Iterable[Element]) -> None:
-        """Elements of any streams, in the order of their arrival."""
-        parts = [self.intake.triples(self._number(each.stream), each.time, each.triples) for each in elements]
-        self.push_batch(Batch.concatenate(parts))
-
-    @while_open
-    def push_batch(self, batch: Batch) -> None:
-        """Elements as words, in the order of their arrival."""
-        self._take_up()
-        arrived: Arrived | None = None
-        try:
-            with Working():
-                arrived = self._clock.arrive(batch)
-                self._core.add(arrived.released)
-                self._work()
-            self._tell()
-        finally:
-            if arrived is not None:
-                self._reject_all(batch, arrived)
+            return self.internals.intake.several(number, data, time)
+        return self.internals.intake.one(number, data, time)
 
     @while_open
     def heartbeat(self, time: Time, stream: str | NamedNode | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
-        number = None if stream is None else self._number(self._iri(stream))
+        number = None if stream is None else self.internals.number_of(self._iri(stream))
         until = nanoseconds(time)
-        self._take_up()
+        self.internals.take_up_answers()
         with Working():
-            self._core.add(self._clock.heartbeat(until, number))
-            self._work()
-        self._tell()
+            self._core.add(self.internals.watermarks.heartbeat(until, number))
+            self.internals.work()
+        self.internals.deliver()
 
     @while_open
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
-        self._take_up()
+        self.internals.take_up_answers()
         with Working():
-            self._core.add(self._clock.flush())
-            self._work()
-        self._tell()
-
-    def _go_on(self) -> None:
-        """Work off what there is to do, and tell what came of it."""
-        self._work()
-        self._tell()
-
-    def _work(self) -> None:
-        """Work off what there is to do; the next call does the rest if it is interrupted."""
-        self.access.unfinished = self._go_on
-        try:
-            with self.access:
-                self._core.resume()
-        finally:
-            if not self._core.has_work:
-                self.access.unfinished = None
+            self._core.add(self.internals.watermarks.flush())
+            self.internals.work()
+        self.internals.deliver()
 
     def _iri(self, stream: object) -> str:
         """The stream that a user names."""
         return stream if type(stream) is str and stream in self._settings else iri_of("stream", stream)
 
-    def _number(self, stream: str) -> int:
-        if stream not in self._settings:
-            if stream in self._core.state.streams:
-                raise CqelsError(f"stream <{stream}> is made by a query: nothing else can be pushed to it")
-            known = ", ".join(f"<{iri}>" for iri in self._settings)
-            raise CqelsError(
-                f"stream <{stream}> is not registered",
-                hint=f"the streams are {known}" if known else "register a query that reads it, or declare it",
-            )
-        return self._core.state.streams[stream]
-
-    def _reject_all(self, batch: Batch, arrived: Arrived) -> None:
-        """Tell of all elements that were late; then what the first call raised comes out."""
-        first: Exception | None = None
-        late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
-        for place, time, limit, own in late:
-            try:
-                self._reject_late(batch, place, time, limit, own=own)
-            except Exception as error:
-                first = first or error
-        if first is not None:
-            raise first
-
-    def _reject_late(self, batch: Batch, place: int, time: int, limit: int, *, own: bool) -> None:
-        self._state.late += 1
-        stream = self.streams[int(batch.streams[place])]
-
-        def rejected() -> Rejected:
-            one = batch[place : place + 1]
-            triples = self._core.state.terms.decode_rows(one.triples.reshape(-1, 3))
-            text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
-            reason = late_reason(time, limit, own=own)
-            return Rejected(stream, f"<{stream}>", reason, text)
-
-        if self._reject is None:
-            self._unseen.add(stream, rejected)
-        else:
-            self._reject(rejected())
-
     def _malformed(self, stream: str) -> Callable[[int, str, str], None]:
-        reject = self._reject or self._unseen
+        reject = self.internals.reject
         return lambda line, reason, text: reject(Rejected(stream, f"<{stream}>:{line + 1}", reason, text))
-
-    def _tell(self) -> None:
-        """Give results to the functions that wait for them, in order: what these push is told by the first call."""
-        if self._telling:
-            return
-        if not self.listening:
-            self._tell_stopped()
-            return
-        first, failures = None, 0
-        self._telling = True
-        try:
-            while any(standing.running.has_sent for standing in self.listening):
-                for standing in tuple(self.listening):
-                    for error in standing.tell():
-                        first, failures = error if first is None else first, failures + 1
-        finally:
-            self._telling = False
-        self._tell_stopped()
-        if first is not None:
-            if failures > 1:
-                first.add_note(f"{failures - 1} more results raised exceptions")
-            raise first
-
-    def _tell_stopped(self) -> None:
-        while self._core.state.ended:
-            standing = self._queries.get(self._core.state.ended.pop(0).name)
-            if standing is not None:
-                self._stopped(standing)
 
     # ------------------------------------------------------------ state
 
@@ -607,7 +412,7 @@ class Engine:
         target = None if path is None else path_of("path", path)
         if most is not None and not isinstance(most, int):
             raise refused("number of words", most, "most= is an int")
-        data = self._state.written(most=most)
+        data = self.internals.state.written(most=most)
         if target is not None:
             write_bytes(target, data)
         return data
@@ -615,59 +420,17 @@ class Engine:
     @while_open
     def restore(self, data: bytes | str | os.PathLike[str]) -> None:
         """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
-        self._state.read(data if isinstance(data, bytes) else read_bytes(path_of("snapshot", data)))
-        self._tell_stopped()
-
-    @while_open
-    def keep(self) -> None:
-        """Have all that the queries know in the engine's memory, for another process to `attach` it."""
-        self._state.write()
-
-    @while_open
-    def attach(self, memory: str | os.PathLike[str]) -> None:
-        """Go on in the memory of an engine that was kept: with the same queries, and the same dataset."""
-        self._state.attach(path_of("memory", memory))
-
-    def obeying(self, stops: Mapping[str, Stop]) -> AbstractContextManager[None]:
-        """Do again what was done before, while time passed otherwise: queries are stopped where they were then."""
-        return obeying(self._core.state, stops)
-
-    @property
-    def aside(self) -> Aside:
-        """What the one who feeds the engine keeps with its state."""
-        return self._state.aside
-
-    @aside.setter
-    def aside(self, aside: Aside) -> None:
-        self._state.aside = aside
+        self.internals.state.read(data if isinstance(data, bytes) else read_bytes(path_of("snapshot", data)))
+        self.internals.report_stopped()
 
     @while_open
     def collect(self) -> int:
         """Forget terms that nothing refers to any more: how many. The engine does so itself from time to time."""
         return self._core.collect()
 
-    def hold(self, words: Callable[[], Iterable[Words]]) -> None:
-        """Do not forget the terms of these words, which the engine has encoded and is still to be given."""
-        self._core.collector.holders.append(words)
-
-    @synchronized
     def close(self) -> None:
         """Let everything go but what queries have sent, which can still be taken from them."""
-        if not self.access.close():
-            return
-        self._unseen.close()
-        self._queries.clear()
-        self._follow()
-        self.listening.clear()
-        self._core.abandon()
-        self.access.unfinished = None
-        uninstall()
-        self._core.state.running.clear()
-        self._core.registry.shares.clear()
-        self._core.registry.feeding.feeders.clear()
-        # holders know this engine: without them it goes at once, and its store with it
-        self._core.collector.holders.clear()
-        self._core.state.arena.close()
+        self.internals.close()
 
     @while_open
     def __enter__(self) -> Engine:
@@ -677,7 +440,3 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _warn(query: StandingQuery) -> None:
-    logging.getLogger("cqels").warning("%s", query.stopped)

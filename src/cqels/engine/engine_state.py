@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cqels.engine.budgets import Stop
 from cqels.engine.running_query import Running
 from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import ROOTS, Arena
@@ -14,7 +15,6 @@ from cqels.store.dataset import Store
 
 if TYPE_CHECKING:
     from cqels.engine.recompute import Recomputation
-    from cqels.engine.state.budgets import Stop
 
 DICTIONARY_ROOT, MEMO_ROOT = ROOTS, ROOTS + 1
 STEP = 1 << 16
@@ -54,7 +54,7 @@ class EngineState:
         self.stops: dict[str, Stop] = {}
         """The ends that queries had when it was done before, by their names."""
         self.ended: list[Running] = []
-        """Queries that were stopped, which nobody has been told of yet."""
+        """Queries that were stopped, which have not been reported yet."""
 
     @cached_property
     def recomputation(self) -> Recomputation:

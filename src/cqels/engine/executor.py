@@ -10,9 +10,9 @@ from weakref import WeakSet, proxy
 
 import numpy as np
 
+from cqels.engine.budget_enforcement import run_guarded, stop
 from cqels.engine.engine_state import EngineState
 from cqels.engine.running_query import Running
-from cqels.engine.state.budgets import run_guarded, stop
 from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels import scheduler
 from cqels.kernels.containers.delta_queue import DONE, FULL, PAUSED

@@ -54,7 +54,7 @@ class _Analysis:
         self._pipeline = pipeline
         self._show = Show(dict(pipeline.query.prefixes))
         self._traces = {id(trace.plan): trace for trace in pipeline.traces}
-        self._places = {id(trace): place for place, trace in enumerate(pipeline.traces)}
+        self._indexes = {id(trace): index for index, trace in enumerate(pipeline.traces)}
         self._tables = {id(table.plan): table for table in pipeline.tables}
         self._reasons = {id(part.plan): part.reason for part in pipeline.recomputed.values()}
         self._starts, self._sizes = arena.blocks(pipeline.heap)
@@ -84,23 +84,23 @@ class _Analysis:
     def _held(self, plan: Plan, trace: Trace) -> Iterator[tuple[str, str]]:
         known: set[int] = set()
         own_operators = set(trace.operators)
-        for other in reversed(self._pipeline.traces[: self._places[id(trace)]]):  # each comes after those below it
+        for other in reversed(self._pipeline.traces[: self._indexes[id(trace)]]):  # each comes after those below it
             # what was made for a part is in a row, so one operator tells whether it is below, or below what is known
             inside = not other.operators or (other.operators[0] in own_operators and other.operators[0] not in known)
             if inside and other.plan is not plan:
                 known.update(other.operators, other.windows)
-        windows = [place for place in trace.windows if isinstance(plan, algebra.Stream)]
+        windows = [offset for offset in trace.windows if isinstance(plan, algebra.Stream)]
         if windows:
-            counts = [_triples(self._arena, place) for place in windows]
+            counts = [_triples(self._arena, offset) for offset in windows]
             left, entered = (sum(each) for each in zip(*counts, strict=True))
             yield "window", f"{entered - left:,} triples of {entered:,}"
-        own = [place for place in (*trace.operators, *windows) if place not in known]
+        own = [offset for offset in (*trace.operators, *windows) if offset not in known]
         size = self._bytes(own)
         if size:
             yield "state", _size(size)
 
-    def _orders(self, place: int, inputs: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-        found = sorted(read_orders(self._arena, place).items(), key=lambda item: -item[1])
+    def _orders(self, offset: int, inputs: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+        found = sorted(read_orders(self._arena, offset).items(), key=lambda item: -item[1])
         texts = [
             f"{' → '.join(self._input(inputs[number]) for number in order)} ({count:,} times)"
             for order, count in found[:SHOWN_ORDERS]
@@ -130,11 +130,11 @@ class _Analysis:
 
     # ------------------------------------------------------------ bytes
 
-    def _bytes(self, places: list[int]) -> int:
+    def _bytes(self, offsets: list[int]) -> int:
         """The bytes of the blocks that belong to operators and windows, and to nothing else."""
         reached = self._shared.copy()
         words = self._arena.words
-        waiting = np.searchsorted(self._starts, np.array(places, np.int64)).tolist()
+        waiting = np.searchsorted(self._starts, np.array(offsets, np.int64)).tolist()
         total = 0
         while waiting:
             block = waiting.pop()
@@ -148,13 +148,13 @@ class _Analysis:
         """The blocks that are free, or belong to the pipeline and not to one of its operators."""
         reached = np.zeros(len(self._starts), np.bool_)
         words = self._arena.words
-        shared = [place for trace in self._pipeline.traces for place in (*trace.operators, *trace.windows)]
+        shared = [offset for trace in self._pipeline.traces for offset in (*trace.operators, *trace.windows)]
         queues = {trace.queue for trace in self._pipeline.traces} | set(self._pipeline.matches)
         queues |= {queue for join in self._pipeline.joins for queue in (*join.inputs, join.queue)}
-        shared += [place for queue in queues for place in (queue, int(words[queue + DATA]))]
+        shared += [offset for queue in queues for offset in (queue, int(words[queue + DATA]))]
         shared += [self._pipeline.offset, *self._pipeline.programs, *self._arena.words[:SHARED].tolist()]
         self._reach(np.array(list(dict.fromkeys(shared)), np.int64), reached)
-        reached[np.isin(self._starts, [place for place, _ in self._arena.free_blocks()])] = True
+        reached[np.isin(self._starts, [offset for offset, _ in self._arena.free_blocks()])] = True
         return reached
 
     def _reach(self, words: Words, reached: Flags) -> list[int]:

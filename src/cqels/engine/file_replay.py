@@ -45,8 +45,9 @@ def replay(
     tally = tally or Tally()
     rejects = Rejects(tally, reject, strict)
     with Engine(store=store, start=start, reject=rejects.late) as engine:
+        internals = engine.internals
         for settings in settings_of(declared).values():
-            engine.declare(settings)
+            internals.declare(settings)
         running = [(each, engine.register(each, memory=memory, time=time, declare=False)) for each in queries]
         order = InTime(len(running))
 
@@ -60,13 +61,13 @@ def replay(
 
         numbers = {iri: number for number, iri in enumerate(engine.streams)}
         sources = [
-            batches(each, numbers[each.iri], engine.intake, rejects.of(live=is_live(each)), engine.hold)
+            batches(each, numbers[each.iri], internals.intake, rejects.of(live=is_live(each)), internals.hold)
             for each in declared
         ]
-        for batch in merged(sources, engine.hold):
+        for batch in merged(sources, internals.hold):
             tally.elements += len(batch)
             tally.time = int(batch.times[-1])
-            engine.push_batch(batch)
+            internals.push_batch(batch)
             yield from taken()
             tally.watch(tally)
         engine.finish()
@@ -86,7 +87,7 @@ def batches(
 ) -> Iterator[Batch]:
     """The elements of a declaration as batches, its files merged by time, or of a live source as they come.
 
-    `hold` is told what waits here.
+    `hold` is given what waits here.
     """
     if (source := source_of(declaration)) is not None:
         live = live_declaration(declaration)

@@ -3,7 +3,7 @@
 It runs on the driver of Spark (`spark.driver.global_stages`); `plan.partitioning` decides whether a query needs one.
 
 It is a pipeline like any other, but for its input: not elements of streams but rows, as of a log that another pipeline
-wrote (`kernels.operators.shared_input`).  A tick at which no part tells of a change changes nothing here either.
+wrote (`kernels.operators.shared_input`).  A tick without deltas of any partition changes nothing here either.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _CHANGES = "urn:cqels:changes"
 _FIRST = f"?{FIRST_NAME}"
 
 
-class Rest:
-    """Computes the rest of a query from tick to tick; `close` it at the end."""
+class GlobalStage:
+    """Computes the global stage of a query from tick to tick; `close` it at the end."""
 
     def __init__(self, query: Query) -> None:
-        """The rest of a query, which has a name (`plan.partitioning`)."""
+        """`query` is the global stage of a partitioned query, and has a name (`plan.partitioning`)."""
         self._core = Core(Store(), Arena(), share=False)
         stream = self._core.registry.add_stream(_CHANGES)
         self._columns = next(node.columns for node in walk_plan(query.plan) if isinstance(node, Reused))
@@ -62,7 +62,7 @@ class Rest:
         self._core.registry.make(self._running, Fit(query.plan, fresh, {0: self._log}, ()))
 
     def apply(self, changes: pyarrow.Table) -> pyarrow.RecordBatch:
-        """What is sent when solutions have changed so, as `engine.output.arrow_columns.terms_of` tells it.
+        """What is sent after these deltas of solutions, as columns of `engine.output.arrow_columns.terms_of`.
 
         The columns are `tick`, `time` and `weight`, those of solutions (`?name`, texts of N-Triples), and
         `newest` if it matters how fresh they are; ticks are in order.  What is no solution but says which is the first
@@ -75,8 +75,8 @@ class Rest:
         if _FIRST in changes.column_names:
             solutions = changes[_FIRST].is_null().combine_chunks()
             changes, which = changes.filter(solutions), which[solutions.to_numpy(zero_copy_only=False)]
-        arena, place = self._core.state.arena, self._running.pipeline.offset
-        before = int(arena.words[place + scheduler.TICKS])
+        arena = self._core.state.arena
+        before = int(arena.words[self._running.pipeline.offset + scheduler.TICKS])
         rows = np.empty((changes.num_rows, int(arena.words[self._log + WIDTH])), np.int64)
         rows[:, WEIGHT] = _numbers(changes["weight"])
         rows[:, [TIME, NUMBER, OLDEST]] = NEVER, -1, ALWAYS
@@ -99,8 +99,8 @@ class Rest:
         """The words of a column of texts."""
         whole = column.combine_chunks().dictionary_encode()
         words = [self._core.state.terms.encode(term_of(text)) for text in whole.dictionary.to_pylist()]
-        places: Words = whole.indices.fill_null(len(words)).to_numpy()
-        return np.array([*words, 0], np.int64)[places]
+        indexes: Words = whole.indices.fill_null(len(words)).to_numpy()
+        return np.array([*words, 0], np.int64)[indexes]
 
     def close(self) -> None:
         self._core.state.running.clear()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from cqels.engine.engine import Engine
+    from cqels.engine.internals import EngineInternals
 
 
 def check_callback(callback: object) -> None:
@@ -32,10 +32,10 @@ class StandingQuery:
     It can be used from several threads, as its engine can: each result is given to one of them.
     """
 
-    def __init__(self, engine: Engine, running: Running) -> None:
+    def __init__(self, internals: EngineInternals, running: Running) -> None:
         self.running = running
-        self.access = engine.access
-        self._engine = engine
+        self._access = internals.access
+        self._internals = internals
         self._callback: Callable[[Result], None] | None = None
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class StandingQuery:
     @completed
     def take(self) -> list[Result]:
         """What has been sent and not yet taken; QueryStopped if that is nothing, and nothing will come any more."""
-        self._engine.renew()
+        self._internals.renew()
         taken = self.running.take()
         self._check(len(taken))
         return taken
@@ -83,7 +83,7 @@ class StandingQuery:
     def _take_one(self) -> Result | None:
         taken = self.running.take_one()
         if taken is None:
-            self._engine.renew()
+            self._internals.renew()
             taken = self.running.take_one()
         if taken is None:
             self._check()
@@ -105,11 +105,11 @@ class StandingQuery:
         check_callback(callback)
         self._callback = callback
         if callback is None:
-            self._engine.listening.pop(self, None)
+            self._internals.listening.pop(self, None)
         else:
-            self._engine.listening.setdefault(self)
+            self._internals.listening.setdefault(self)
 
-    def tell(self) -> Iterator[Exception]:
+    def deliver(self) -> Iterator[Exception]:
         """Give results to the callback: the exceptions that it raises."""
         running = self.running
         while (callback := self._callback) is not None and (result := running.take_one()) is not None:
@@ -120,7 +120,7 @@ class StandingQuery:
 
     def drop(self) -> None:
         """Stop the query."""
-        self._engine.drop(self)
+        self._internals.drop(self)
 
     @while_open
     def explain(self, format: str = "text") -> str:
@@ -142,13 +142,16 @@ class StandingQuery:
         elif self.running.compiled is None:
             text = explain(replace(self.query, plan=self.running.plan), format, rewritten=False)
         else:
-            services = self._engine.store.services
-            text = analysed(self._engine.arena, self.running.compiled, self.running.plan, format, services)
+            services = self._internals.store.services
+            text = analysed(self._internals.arena, self.running.compiled, self.running.plan, format, services)
         if format != "text":
             return text
         unit = self.running if share is None or share.made is None else share.running
-        told = [share.told(self.running) if share is not None else "", self._engine.told(unit)]
-        return "\n".join([*filter(None, told), text])
+        shared = [
+            share.describe(self.running) if share is not None else "",
+            self._internals.describe_shared_joins(unit),
+        ]
+        return "\n".join([*filter(None, shared), text])
 
     # ------------------------------------------------------------ tables
 
@@ -161,7 +164,7 @@ class StandingQuery:
         """
         from cqels.engine.output.arrow_columns import table_taken
 
-        self._engine.renew()
+        self._internals.renew()
         with self.running.whole():
             table = table_taken(self.running)
         self._check(table.num_rows)
@@ -176,7 +179,7 @@ class StandingQuery:
         """
         from cqels.engine.output.arrow_columns import terms_of
 
-        self._engine.renew()
+        self._internals.renew()
         with self.running.whole():
             columns = terms_of(self.running)
         self._check(columns.num_rows)

@@ -26,8 +26,8 @@ from cqels.model.terms import XSD_INTEGER, Term, Triple
 from cqels.physical.pipeline import Kept, Pipeline, Recomputed, has_payload_time, put_row
 from cqels.plan import algebra
 from cqels.plan.algebra import Source
-from cqels.reference.algebra import Evaluator, World
 from cqels.reference.graphs import StampedGraph
+from cqels.reference.plan_evaluation import Evaluator, World
 from cqels.reference.solutions import Bag, Solution, Stamp
 from cqels.reference.windows import Arrival, Boundary, Moment, content, timed
 from cqels.store.dataset import Store
@@ -54,7 +54,7 @@ class Recomputation:
         self._arena.words[part.offset + scheduler.UNTIL] = self._until(pipeline, part, contents, now)
         evaluator = Evaluator(self._world(pipeline, part, contents, now, seed))
         bag = exposed(lambda: evaluator.solutions(part.plan, computed=pipeline.computed, events=part.events))
-        after = Counter(self._row(part, solution, place, fresh=pipeline.fresh) for place, solution in enumerate(bag))
+        after = Counter(self._row(part, solution, index, fresh=pipeline.fresh) for index, solution in enumerate(bag))
         before = self._before(part)
         for row in dict.fromkeys((*before, *after)):
             if weight := after[row] - before[row]:
@@ -70,12 +70,12 @@ class Recomputation:
 
     # ------------------------------------------------------------ rows
 
-    def _row(self, part: Recomputed, solution: Solution, place: int, *, fresh: bool) -> Row:
+    def _row(self, part: Recomputed, solution: Solution, index: int, *, fresh: bool) -> Row:
         stamps = (*solution.newest, ALWAYS if solution.oldest is None else solution.oldest)
         names = part.stage.columns[:-1] if part.ranked else part.stage.columns
         columns = [self._encode(solution.bindings.get(name)) for name in names]
         if part.ranked:
-            columns.append(self._encode(Literal(str(place), datatype=XSD_INTEGER)))
+            columns.append(self._encode(Literal(str(index), datatype=XSD_INTEGER)))
         return (*(stamps if fresh else (NEVER, -1, ALWAYS)), *columns)
 
     def _before(self, part: Recomputed) -> Counter[Row]:
@@ -104,8 +104,8 @@ class Recomputation:
             if arrivals and (boundary is None or arrivals[-1].number >= boundary.number):
                 return now  # what came since the last boundary waits for the next
             now = now if boundary is None else boundary.time
-        told = [each.time for each in timed(arrivals, source.window.time)]
-        bounds = (bound for time in told for bound in (time, time + source.window.width))
+        times = [each.time for each in timed(arrivals, source.window.time)]
+        bounds = (bound for time in times for bound in (time, time + source.window.width))
         return min((min(max(bound, now + 1), ALWAYS) for bound in bounds if bound >= now), default=ALWAYS)
 
     def _arrivals(self, kept: Kept) -> list[Arrival]:
@@ -122,10 +122,10 @@ class Recomputation:
 
     def _entries(self, kept: Kept) -> Content:
         """The triples that a window has let in, in the order in which they came."""
-        words, place = self._arena.words, kept.offset
-        room, width = int(words[place + window.ROOM]), window.ENTRY_WORDS
-        ring = self._arena.array(int(words[place + window.RING]), room * width).reshape(room, width)
-        numbers = np.arange(words[place + window.LEFT], words[place + window.ENTERED]) & (room - 1)
+        words, offset = self._arena.words, kept.offset
+        room, width = int(words[offset + window.ROOM]), window.ENTRY_WORDS
+        ring = self._arena.array(int(words[offset + window.RING]), room * width).reshape(room, width)
+        numbers = np.arange(words[offset + window.LEFT], words[offset + window.ENTERED]) & (room - 1)
         entries = ring[numbers, : window.ENTRY_FLAGS]
         terms: dict[int, Any] = {word: decode(word, self._dictionary) for word in np.unique(entries[:, :3]).tolist()}
         return [
@@ -148,13 +148,13 @@ class Recomputation:
         return {source.window.slide: Boundary(closed, next(after, ALWAYS))}
 
     def _notice(self, pipeline: Pipeline, part: Recomputed, contents: Mapping[Source, Content]) -> None:
-        """Tell the scheduler what it cannot see of the windows over payload times."""
+        """Let the scheduler know of changes of payload-time windows, which it cannot see."""
         words = self._arena.words
         for source, kept in part.timed:
             stamps = [stamp for _, stamp in contents[source]]
-            told = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
-            if told != int(words[kept.seen_at]):
-                words[kept.seen_at] = told
+            digest = int.from_bytes(blake2b(repr(stamps).encode(), digest_size=8).digest(), signed=True)
+            if digest != int(words[kept.seen_at]):
+                words[kept.seen_at] = digest
                 words[pipeline.offset + scheduler.PENDING] = 1
             if stamps:
                 words[pipeline.offset + scheduler.FILLED] = 1

@@ -9,13 +9,14 @@ from weakref import proxy
 
 from pyoxigraph import NamedNode
 
+from cqels.engine.budget_enforcement import within
+from cqels.engine.budgets import Budget, Guard, Stop
 from cqels.engine.engine_state import EngineState
 from cqels.engine.output.policy_cqels1 import PublishedAnswers, without_slide
 from cqels.engine.output.result_emission import Answers
 from cqels.engine.running_query import Running
-from cqels.engine.sharing.shared_joins import Feeding, Fit
+from cqels.engine.sharing.shared_joins import Fit, SharedJoins
 from cqels.engine.sharing.shared_pipelines import Share
-from cqels.engine.state.budgets import Budget, Guard, stop_uncompiled, within
 from cqels.engine.static_tables import Tables
 from cqels.kernels import scheduler
 from cqels.model.errors import QueryError
@@ -39,7 +40,7 @@ class Registry:
         """Queries share what they can."""
         self._tables = Tables(state.arena, state.store, state.terms)
         self.shares: list[Share] = []
-        self.feeding = Feeding(proxy(self))  # which does not keep it: a store is let go with its engine
+        self.shared_joins = SharedJoins(proxy(self))  # which does not keep it: a store is let go with its engine
         self._open: dict[str, Running | Share] = {}
         """Queries and pipelines that a new query may still share with, by query template."""
         self._waiting: list[Running] = []
@@ -100,13 +101,13 @@ class Registry:
                 state.free_pipeline(share.running)
         else:
             state.free_pipeline(running)
-        self.feeding.let_go()
+        self.shared_joins.let_go()
         self._open = {key: each for key, each in self._open.items() if each not in (running, share)}
 
     @property
     def pipelines(self) -> list[Running]:
         """What there is to run: those that feed others come before these."""
-        return [*self.feeding.feeders.values(), *(each for each in self.units if each.compiled is not None)]
+        return [*self.shared_joins.feeders.values(), *(each for each in self.units if each.compiled is not None)]
 
     @property
     def units(self) -> list[Running]:
@@ -205,7 +206,7 @@ class Registry:
         self.compile(unit, fit)
         if unit.share is not None:
             unit.share.fit()
-            unit.share.tell()
+            unit.share.add_classes()
         self.begin(unit)
 
     def begin(self, running: Running) -> None:
@@ -251,7 +252,7 @@ class Registry:
         be compiled is stopped, and the others go on; what is interrupted is resumed the next time.
         """
         if self._waiting:
-            tasks = self.feeding.settle(self._settled())
+            tasks = self.shared_joins.settle(self._settled())
             self.close_shares()
             self._uncompiled.extend(tasks)
         while self._uncompiled:
@@ -260,7 +261,7 @@ class Registry:
                 compile()
             except Exception as error:
                 for running in queries:
-                    stop_uncompiled(self, running, error)
+                    self._stop_uncompiled(running, error)
             self._uncompiled.popleft()
 
     def _settled(self) -> list[Running]:
@@ -275,7 +276,16 @@ class Registry:
                     self._replan(running, running.known)
         return [*dict.fromkeys(each if each.member is None else each.member.running for each in self._waiting)]
 
-    def separated(self, unit: Running) -> list[Running]:
+    def _stop_uncompiled(self, running: Running, error: Exception) -> None:
+        """End queries that could not be compiled; registration has refused all that can be known without trying."""
+        reason = " ".join(str(error).split()) or type(error).__name__
+        self.state.free_pipeline(running)
+        for each in self._separated(running):
+            each.stopped = Stop(f"query {each.name} was stopped: it cannot run: {reason}", 0)
+            if self.state.judging:
+                self.state.ended.append(each)
+
+    def _separated(self, unit: Running) -> list[Running]:
         """The queries that were to share a pipeline, which have none now."""
         share = unit.share
         if share is None:
@@ -315,7 +325,7 @@ class Registry:
 
 
 def _flags(query: Query) -> int:
-    """When a pipeline has ticks and sends something, as the scheduler is told."""
+    """When a pipeline has ticks and sends something, as the scheduler takes it."""
     always = scheduler.ALWAYS_SENT if query.emit == "rstream" else 0
     if always and query.form != "ask":
         always = scheduler.silent_when_empty(always)

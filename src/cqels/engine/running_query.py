@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cqels.engine.budgets import Guard, Stop
 from cqels.engine.output.result_emission import Answers, Sent
 from cqels.ingest.element_batch import Words
 from cqels.ingest.term_codec import Terms
@@ -30,7 +31,6 @@ from cqels.store.dependencies import AnyGraph, GraphName
 
 if TYPE_CHECKING:
     from cqels.engine.sharing.shared_pipelines import Share
-    from cqels.engine.state.budgets import Guard, Stop
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class Running:
     """Results that were made of it, and not taken yet."""
 
     _known: tuple[Pipeline, tuple[str, ...], str] | None = None
-    """A pipeline with the names of its places and its shape."""
+    """A pipeline with the names of its offsets and its shape."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -101,13 +101,13 @@ class Running:
         return bool(computed_anew(self.plan))
 
     @property
-    def places(self) -> dict[str, int]:
-        """All numbers that Python knows of its pipeline, by their names."""
+    def offsets(self) -> dict[str, int]:
+        """All arena offsets that Python holds of its pipeline, by their names."""
         return dict(zip(self._named()[1], offsets_of(self.pipeline), strict=True))
 
     @property
     def shape(self) -> str:
-        """What these numbers mean: the same for pipelines that can have one another's (`physical.relocation`)."""
+        """What these offsets mean: the same for pipelines that can have one another's (`physical.relocation`)."""
         return self._named()[2]
 
     def _named(self) -> tuple[Pipeline, tuple[str, ...], str]:

@@ -102,10 +102,10 @@ class Core:
             alone = [each for each in alone if each not in linked]
         for part, numbers, readers in self._parted(batch, alone):
             block = executor.write_block(part, numbers)
-            registry.feeding.align(readers)
+            registry.shared_joins.align(readers)
             for running in readers:
                 yield from executor.run(running, block)
-            registry.feeding.clear(readers)
+            registry.shared_joins.clear(readers)
         if linked:
             yield from self.derived_streams.advance(linked, batch)
         else:
@@ -119,7 +119,7 @@ class Core:
     def _parted(self, batch: Batch, pipelines: list[Running]) -> Iterator[tuple[Batch, Words, list[Running]]]:
         """The elements that some pipelines read, with their numbers, and these pipelines: all of them, each once.
 
-        All are told when the first one comes, and the last.
+        All advance to the times of the first and of the last one.
         """
         if len(batch) == 1:
             numbers: Words = np.array([self.state.number])
@@ -152,7 +152,7 @@ class Core:
         """Let the pipelines that read what has changed in the dataset have a tick."""
         registry = self.registry
         registry.settle()
-        registry.feeding.align(registry.pipelines)
+        registry.shared_joins.align(registry.pipelines)
         derived: deque[Derived] = deque()
         for running in registry.pipelines:
             if not _is_affected(running, graphs, services):
@@ -163,7 +163,7 @@ class Core:
             registry.tables_changed(running)
             update = event(self.state.last or 0, scheduler.UPDATE)
             yield from self.derived_streams.run(running, update, derived)
-        registry.feeding.clear(registry.pipelines)
+        registry.shared_joins.clear(registry.pipelines)
         yield from self.derived_streams.deliver(registry.pipelines, derived)
 
     # ------------------------------------------------------------ memory

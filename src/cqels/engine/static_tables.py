@@ -85,8 +85,8 @@ class Tables:
         inner = particular(plan, values)
         others = variables(inner)
         for row in self._selected(query, inner, others, context):
-            told = {**dict(zip(others, row, strict=True)), **values}
-            yield tuple(told[name] for name in variables(plan))
+            row_values = {**dict(zip(others, row, strict=True)), **values}
+            yield tuple(row_values[name] for name in variables(plan))
 
     def _selected(
         self, query: Query, plan: Plan, names: tuple[str, ...], context: Context
@@ -102,7 +102,7 @@ def _difference(old: Words, new: Words) -> tuple[Words, Words]:
         return new, np.ones(len(new), np.int64)
     both = np.concatenate([old, new])
     signs = np.concatenate([-np.ones(len(old), np.int64), np.ones(len(new), np.int64)])
-    rows, places = np.unique(both, axis=0, return_inverse=True)
-    weights = np.bincount(places.reshape(-1), signs, len(rows)).astype(np.int64)
+    rows, indexes = np.unique(both, axis=0, return_inverse=True)
+    weights = np.bincount(indexes.reshape(-1), signs, len(rows)).astype(np.int64)
     changed = weights != 0
     return rows[changed], weights[changed]

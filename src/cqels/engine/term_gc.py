@@ -1,4 +1,4 @@
-"""Collection of the terms that nothing refers to any more; when it is due is told here, who calls it is the runtime."""
+"""Collection of the terms that nothing refers to any more; here is when it is due, and the runtime calls it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from cqels.engine.budget_enforcement import within
 from cqels.engine.engine_state import EngineState
 from cqels.engine.running_query import Running
-from cqels.engine.state.budgets import within
 from cqels.ingest.element_batch import Words
 from cqels.kernels.memory.arena import FIRST
 from cqels.kernels.terms import term_table
@@ -47,7 +47,7 @@ class TermCollector:
         base, dictionary = state.arena.base, state.dictionary.offset
         state.calls.forget()
         state.terms.forget()
-        self._trim_sort_key_caches(pipelines)
+        self._forget_sort_keys(pipelines)
         if not term_table.clear_marks(base, dictionary):
             raise ArenaFull
         self._mark_arena(block)
@@ -57,8 +57,8 @@ class TermCollector:
         self._due_at = max(2 * len(state.dictionary), _FEWEST_TERMS)
         return gone
 
-    def _trim_sort_key_caches(self, pipelines: Iterable[Running]) -> None:
-        """Empty what operators that order know of terms."""
+    def _forget_sort_keys(self, pipelines: Iterable[Running]) -> None:
+        """Empty the sort keys of terms that operators hold."""
         for running in pipelines:
             if running.pipeline.terms:
                 from cqels.kernels.terms.sort_keys import trim_sort_key_cache

@@ -41,7 +41,7 @@ PAUSE = 20_000
 """Records that are then read one by one."""
 _REMEMBERED = 1 << 16
 _NOTHING = (-1, 0)
-"""Instead of the time of a record that is told to the kernel."""
+"""Instead of the time of a record that is given to the kernel."""
 
 
 def lifted_batches(
@@ -236,10 +236,10 @@ class _Lifting:
         times_at, counts_at, triples_at = times.ctypes.data, counts.ctypes.data, triples.ctypes.data
         records = made = 0
         patience = PATIENCE
-        told = _NOTHING
+        given = _NOTHING
         while patience >= 0 and records < room and text.taken < end and text.more():
-            layout.tell_time(*told)
-            told = _NOTHING
+            layout.give_time(*given)
+            given = _NOTHING
             state, text.position, lines, more, found = read_records(
                 dictionary.arena.base,
                 dictionary.offset,
@@ -259,7 +259,7 @@ class _Lifting:
             if state == FULL:
                 raise ArenaFull
             if state == UNTIMED and (time := self._next_time()) is not None:
-                told = text.position, time
+                given = text.position, time
                 continue
             patience -= 1
             for element in elements(1):

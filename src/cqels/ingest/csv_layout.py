@@ -116,7 +116,7 @@ class Layout:
         for place, term in self._constants:
             self._plan[place] = terms.encode(term)
 
-    def tell_time(self, position: int, time: int) -> None:
+    def give_time(self, position: int, time: int) -> None:
         """Say what the time of the record is that begins at a position, -1 if there is nothing to be said."""
         self._plan[kernels.TIMED], self._plan[kernels.TIME] = position, time
 

@@ -73,7 +73,7 @@ class Batch:
         )
 
     def take(self, order: Words) -> Batch:
-        """The elements at these places, in this order."""
+        """The elements at these indexes, in this order."""
         if not len(order):
             return Batch.empty()
         if np.all(order[1:] - order[:-1] == 1):
@@ -84,8 +84,8 @@ class Batch:
         else:
             ends = np.cumsum(counts)
             moved = np.cumsum(self.counts)[order] - ends
-            places = np.repeat(moved, counts) + np.arange(ends[-1])
-            triples = np.take(self.triples.reshape(-1, 3), places, axis=0)
+            rows = np.repeat(moved, counts) + np.arange(ends[-1])
+            triples = np.take(self.triples.reshape(-1, 3), rows, axis=0)
         return Batch(self.times[order], self.streams[order], counts, triples.reshape(-1))
 
     def rows(self) -> Iterator[Row]:

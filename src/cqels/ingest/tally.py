@@ -25,7 +25,7 @@ class Tally:
 
 @dataclass
 class Rejects:
-    """What becomes of input that cannot be used: it is counted and told; with `strict` the first ends the run."""
+    """What becomes of input that cannot be used: it is counted and reported; with `strict` the first ends the run."""
 
     tally: Tally
     reject: Callable[[Rejected], None]
@@ -34,7 +34,7 @@ class Rejects:
 
     def malformed(self, rejected: Rejected) -> None:
         self.tally.rejected += 1
-        self._tell(rejected)
+        self._report(rejected)
 
     def live(self, rejected: Rejected) -> None:
         """Of live input: the run ends now if it has to, since nobody knows when more comes."""
@@ -42,14 +42,14 @@ class Rejects:
         self.check()
 
     def of(self, *, live: bool) -> Callable[[Rejected], None]:
-        """What is told of malformed input."""
+        """What malformed input is given to."""
         return self.live if live else self.malformed
 
     def late(self, rejected: Rejected) -> None:
         self.tally.late += 1
-        self._tell(rejected)
+        self._report(rejected)
 
-    def _tell(self, rejected: Rejected) -> None:
+    def _report(self, rejected: Rejected) -> None:
         self.reject(rejected)
         if self.strict and self._fault is None:
             self._fault = rejected

@@ -254,8 +254,8 @@ def _kind_of(
             break
         if live and declaration.time is not None and line.statements:
             break
-    told = votes["timed"] + votes["quads"]
-    if told == 0 or (declaration.time is not None and told * ODD_LINES < votes[None]):
+    decided = votes["timed"] + votes["quads"]
+    if decided == 0 or (declaration.time is not None and decided * ODD_LINES < votes[None]):
         kind: LineKind = "plain" if declaration.time is not None else "timed"
     else:
         kind = "timed" if votes["timed"] >= votes["quads"] else "quads"

@@ -230,10 +230,10 @@ class Narrow(Plan):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds(Plan):
-    """The solutions, each once for every class of queries whose thresholds it passes; these are told while it runs.
+    """The solutions, each once for every class of queries whose thresholds it passes; these are given while it runs.
 
     A comparison is one of a variable with a threshold, which has a name that stands nowhere else.  The column `group`
-    says which classes are asked, all if it is None; it ends here.  A solution has `columns` more: what is told of its
+    says which classes are asked, all if it is None; it ends here.  A solution has `columns` more: those of its
     class.
     """
 

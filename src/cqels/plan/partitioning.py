@@ -1,15 +1,16 @@
-"""One query as several, each with a part of the solutions: a variable that everything from streams is joined on.
+"""Partitioned queries: one query as several, each with the solutions of one hash partition of a variable.
 
 Let ?k stand in every triple pattern over a stream.  Then a solution with some ?k comes from triples with that ?k alone,
 and so do all that it is compared with: the other side of OPTIONAL and MINUS, the rest of its group.  So the solutions
-are those of queries with another FILTER in each, that wants ?k to belong to one part (`cqels.model.hash_partition`):
+are those of queries with another FILTER in each, for ?k of one partition (`cqels.model.hash_partition`):
 
     R = R[FILTER(PART(?k, n) = 0)] + … + R[FILTER(PART(?k, n) = n - 1)]
 
-and so are differences of bags where ?k is selected, since solutions of different parts are not the same.
+and so are differences of bags where ?k is selected, since solutions of different partitions are not the same.
 
-What is computed over all solutions, as an order with a LIMIT or groups of others than ?k, is the *rest*: the parts tell
-how the solutions below it change, of a LIMIT those alone that each of them would send, and the rest is computed of all.
+What is computed over all solutions, as an order with a LIMIT or groups of others than ?k, is the *global stage*.  The
+partitions send the deltas of the solutions below it, the *local stage*; below a LIMIT only those that each partition
+would send.  The global stage (`engine.global_stage`) merges them.
 """
 
 from __future__ import annotations
@@ -51,22 +52,22 @@ from cqels.plan.optimizer.prune_columns import DRAWS
 from cqels.plan.scope import reads, variables
 
 
-class NotSpread(Exception):
-    """Why a query cannot be spread, in words."""
+class NotPartitionable(Exception):
+    """Why a query cannot be partitioned, in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """How a query is spread: by a variable. What is divided is the query itself, or all that a rest is computed of."""
+class PartitionedQuery:
+    """A query partitioned by a variable: the local stage is the query itself, or the input of the global stage."""
 
     key: str
-    divided: Query
-    rest: Query | None = None
-    """What is computed of the changes of all parts: it reads them as `Reused`, part 0."""
+    local_stage: Query
+    global_stage: Query | None = None
+    """What is computed of the deltas of all partitions: it reads them as `Reused`, part 0."""
 
-    def parts(self, count: int) -> tuple[Query, ...]:
-        """The queries that together have the solutions of the one that is divided, each with a name of its own."""
-        query = self.divided
+    def partitions(self, count: int) -> tuple[Query, ...]:
+        """The queries that together have the solutions of the local stage, each with a name of its own."""
+        query = self.local_stage
         return tuple(
             replace(
                 query,
@@ -78,66 +79,68 @@ class Spread:
         )
 
 
-def spreading(query: Query) -> Spread:
-    """How to spread a query, by the first variable that will do; raises NotSpread if there is none.
+def partition_query(query: Query) -> PartitionedQuery:
+    """Partition a query by the first variable that will do; raises NotPartitionable if there is none.
 
     >>> from cqels.plan.prepare import prepare
     >>> few = prepare("PREFIX : <urn:> SELECT ?s ?v { STREAM :a [NOW] { ?o :of ?s ; :is ?v } ?s :in :r }")
-    >>> found = spreading(few)
-    >>> found.key, found.divided.variables, found.rest.variables
+    >>> found = partition_query(few)
+    >>> found.key, found.local_stage.variables, found.global_stage.variables
     ('o', ('s', 'v'), ('s', 'v'))
     >>> all_ = prepare("PREFIX : <urn:> SELECT ?o ?v { STREAM :a [NOW] { ?o :of ?s ; :is ?v } ?s :in :r }")
-    >>> spreading(all_) == Spread("o", all_)
+    >>> partition_query(all_) == PartitionedQuery("o", all_)
     True
     """
     if query.form != "select" or query.emit == "rstream" or query.policy != "cqels":
-        raise NotSpread("only solutions of SELECT that are sent when they change can be divided")
+        raise NotPartitionable("only solutions of SELECT that are sent when they change can be divided")
     if any(calls(each) & (DRAWS | {"TIMESTAMP"}) for node in walk_plan(query.plan) for each in expressions_of(node)):
-        raise NotSpread("it draws a value, or asks for the time of a triple")
+        raise NotPartitionable("it draws a value, or asks for the time of a triple")
     names = _candidates(query.plan)
     if query.emit != "snapshot":
         for name in names:
-            with suppress(NotSpread):
-                if _Spreading(name).is_divided(query.plan):
-                    return Spread(name, query)
+            with suppress(NotPartitionable):
+                if _Partitioning(name).is_divided(query.plan):
+                    return PartitionedQuery(name, query)
     reasons = []
     for name in names:
         try:
-            return _with_rest(query, name)
-        except NotSpread as error:
+            return _with_global_stage(query, name)
+        except NotPartitionable as error:
             reasons.append(str(error))
     # what else is in the way says more than that a variable is not everywhere
-    raise NotSpread(min(reasons, key=lambda each: "is not in" in each) if reasons else "no triple of a stream is named")
+    raise NotPartitionable(
+        min(reasons, key=lambda each: "is not in" in each) if reasons else "no triple of a stream is named"
+    )
 
 
-# ---------------------------------------------------------------- the rest
+# ---------------------------------------------------------------- the global stage
 
 NEWEST_NAME = "_:.newest"
-"""The column of a divided query that says how fresh a solution is, where that matters to the rest."""
+"""The column of a divided query that says how fresh a solution is, where that matters to the global stage."""
 FIRST_NAME = "_:.first"
-"""The column of what is no solution, but says which the first tick is, where the rest has something without one."""
+"""The column of what is no solution, but says which the first tick is, where a global stage has rows without one."""
 
 
 _Above: TypeAlias = Slice | Distinct | Project | OrderBy | Extend | Filter | Group
 
 
-def _with_rest(query: Query, key: str) -> Spread:
+def _with_global_stage(query: Query, key: str) -> PartitionedQuery:
     """Divide what is below all that is computed over all solutions."""
     above: list[_Above] = []
-    inner, reason = query.plan, NotSpread("it reads no stream")
+    inner, reason = query.plan, NotPartitionable("it reads no stream")
     while True:
         try:
-            if not _Spreading(key).is_divided(inner):
+            if not _Partitioning(key).is_divided(inner):
                 raise reason
             break
-        except NotSpread as error:
+        except NotPartitionable as error:
             if not isinstance(inner, _Above) or error is reason:
                 raise
             reason = error
             above.append(inner)
             inner = inner.input
     for node in above:
-        _check_rest(node)
+        _check_global(node)
     inner = _fewest(above, inner)
     columns = _columns(above, inner)
     fresh = any(isinstance(node, OrderBy | Slice) or _is_by_time(node) for node in above)
@@ -149,20 +152,20 @@ def _with_rest(query: Query, key: str) -> Spread:
     if fresh:
         changes = Extend(changes, NEWEST_NAME, Call("NEWEST", ()))
         names = (*names, NEWEST_NAME)
-    rest: Plan = Reused(Values(columns, ((None,) * len(columns),)), 0, columns)
+    stage: Plan = Reused(Values(columns, ((None,) * len(columns),)), 0, columns)
     for node in reversed(above):
-        rest = replace(node, input=rest)
+        stage = replace(node, input=stage)
     divided = replace(query, plan=changes, variables=names, emit="changes", warnings=(), text=None)
-    return Spread(key, divided, replace(query, plan=rest, warnings=(), text=None))
+    return PartitionedQuery(key, divided, replace(query, plan=stage, warnings=(), text=None))
 
 
-def _check_rest(node: _Above) -> None:
+def _check_global(node: _Above) -> None:
     """Refuse what depends on more than the solutions that it is computed of, and how fresh they are."""
     for expression in expressions_of(node):
         if any(isinstance(each, Exists) for each in walk(expression)):
-            raise NotSpread("EXISTS is asked of what is computed over all solutions")
+            raise NotPartitionable("EXISTS is asked of what is computed over all solutions")
         if calls(expression) & _OF_TICKS:
-            raise NotSpread("what is computed over all solutions depends on times")
+            raise NotPartitionable("what is computed over all solutions depends on times")
 
 
 _OF_TICKS = frozenset({"GETDURATION", "GETSTARTTIME", "GETENDTIME", "NOW", CQ + "now"})
@@ -235,7 +238,7 @@ def _divided(plan: Plan, key: str, number: int, count: int) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spreading:
+class _Partitioning:
     """Goes through a plan and asks of each part: is it divided by the key, so that each solution has it?
 
     What reads no stream is not divided: it is the same for all parts.
@@ -244,12 +247,12 @@ class _Spreading:
     key: str
 
     def is_divided(self, plan: Plan, *, inside: bool = False) -> bool:
-        """Whether a plan, over the windows of streams if it is inside one, is divided; raises NotSpread if neither."""
+        """Whether a plan is divided, over windows if it is inside a stream; raises NotPartitionable if neither."""
         found = self._is_divided(plan, inside=inside)
         for expression in expressions_of(plan):
             for pattern in _patterns(expression):
                 if self.is_divided(pattern, inside=inside) and not found:
-                    raise NotSpread("a stream decides on what is the same for all")
+                    raise NotPartitionable("a stream decides on what is the same for all")
         return found
 
     def _is_divided(self, plan: Plan, *, inside: bool) -> bool:
@@ -257,36 +260,38 @@ class _Spreading:
             case Triples(patterns=patterns):
                 for each in patterns if inside else ():
                     if Var(self.key) not in (each.subject, each.object):
-                        raise NotSpread(f"?{self.key} is not in all triple patterns over streams")
+                        raise NotPartitionable(f"?{self.key} is not in all triple patterns over streams")
                 return inside
             case Values():
                 return False
             case Stream(input=inner, sources=sources, graphs=graphs):
                 if graphs or any(not _is_timed(each) for each in sources):
-                    raise NotSpread("a window counts, or follows times that triples tell, or is of no one stream")
+                    raise NotPartitionable(
+                        "a window counts, or follows times that triples tell, or is of no one stream"
+                    )
                 return self.is_divided(inner, inside=True)
             case Join(inputs=inputs):
                 return True in {self.is_divided(each, inside=inside) for each in inputs}
             case Union(inputs=inputs):
                 found = {self.is_divided(each, inside=inside) for each in inputs}
                 if len(found) > 1:
-                    raise NotSpread("an alternative reads no stream")
+                    raise NotPartitionable("an alternative reads no stream")
                 return found == {True}
             case LeftJoin(left=left, right=right) | Minus(left=left, right=right):
                 found = {self.is_divided(left, inside=inside)}
                 if self.is_divided(right, inside=inside) and found == {False}:
-                    raise NotSpread("a stream decides on what is the same for all")
+                    raise NotPartitionable("a stream decides on what is the same for all")
                 return found == {True}
             case Filter(input=inner):
                 return self.is_divided(inner, inside=inside)
             case Extend(input=inner, variable=name):
                 if name == self.key:
-                    raise NotSpread(f"?{name} is computed")
+                    raise NotPartitionable(f"?{name} is computed")
                 return self.is_divided(inner, inside=inside)
             case Project(input=inner, variables=names) | Group(input=inner, keys=names):
                 divided = self.is_divided(inner, inside=inside)
                 if divided and self.key not in names:
-                    raise NotSpread(
+                    raise NotPartitionable(
                         f"?{self.key} is not {'selected' if isinstance(plan, Project) else 'what is grouped by'}"
                     )
                 return divided
@@ -295,7 +300,7 @@ class _Spreading:
             case _ if not inside and not any(isinstance(each, Stream) for each in walk_plan(plan)):
                 return False
             case _:
-                raise NotSpread(f"{_in_words(plan)} is computed over all solutions")
+                raise NotPartitionable(f"{_in_words(plan)} is computed over all solutions")
 
 
 def _is_timed(source: algebra.Source) -> bool:

@@ -35,8 +35,8 @@ from cqels.plan.algebra import (
 from cqels.plan.scope import mentioned, variables
 from cqels.plan.to_sparql.path_text import ways_to_stay
 from cqels.plan.to_sparql.query_text import NotExpressible, to_sparql
-from cqels.reference.algebra import World
 from cqels.reference.graphs import StampedGraph
+from cqels.reference.plan_evaluation import World
 from cqels.reference.solutions import Bag, Solution
 
 __all__ = ["Comparable", "NotExpressible", "comparable", "whole"]

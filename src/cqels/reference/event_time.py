@@ -1,4 +1,4 @@
-"""Event time: elements are put in order, late ones are told apart, silent streams are not waited for."""
+"""Event time: elements are put in order, late elements are separated, silent streams are not waited for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cqels.ingest import Element, Rejected, StreamSettings, late_reason
 from cqels.model.errors import CqelsError
 
-__all__ = ["Clock", "Heartbeat", "StreamSettings"]
+__all__ = ["Heartbeat", "StreamSettings", "Watermarks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Heartbeat:
     time: int
 
 
-class Clock:
+class Watermarks:
     """Holds elements until nothing earlier can come, then releases them by time and, at one time, by arrival."""
 
     def __init__(self, streams: Iterable[StreamSettings], late: Callable[[Rejected], None]) -> None:

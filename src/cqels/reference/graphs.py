@@ -20,8 +20,8 @@ class StampedGraph:
     def add(self, triple: Triple, stamp: Stamp | None) -> None:
         if triple not in self.stamps:
             self.stamps[triple] = []
-            for place, term in enumerate(triple):
-                self._by[place].setdefault(term, []).append(triple)
+            for index, term in enumerate(triple):
+                self._by[index].setdefault(term, []).append(triple)
         if stamp is not None:
             self.stamps[triple].append(stamp)
             self.stamps[triple].sort()
@@ -29,7 +29,7 @@ class StampedGraph:
     def match(self, subject: Term | None, predicate: Term | None, target: Term | None) -> Iterator[Triple]:
         """The triples with these terms; None is any."""
         wanted = (subject, predicate, target)
-        lists = [self._by[place].get(term, []) for place, term in enumerate(wanted) if term is not None]
+        lists = [self._by[index].get(term, []) for index, term in enumerate(wanted) if term is not None]
         for triple in min(lists, key=len) if lists else list(self.stamps):
             if all(term is None or term == found for term, found in zip(wanted, triple, strict=True)):
                 yield triple

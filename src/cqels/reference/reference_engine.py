@@ -18,10 +18,10 @@ from cqels.plan import algebra
 from cqels.plan.algebra import Plan, Query, Source, transform_plan, walk_plan
 from cqels.plan.construct import constructed
 from cqels.plan.scope import is_ordered, variables
-from cqels.reference.algebra import Evaluator, World
 from cqels.reference.emission import Row, differences, without_expiry
-from cqels.reference.event_time import Clock, Heartbeat, StreamSettings
+from cqels.reference.event_time import Heartbeat, StreamSettings, Watermarks
 from cqels.reference.graphs import StampedGraph
+from cqels.reference.plan_evaluation import Evaluator, World
 from cqels.reference.solutions import Bag, Solution
 from cqels.reference.windows import Arrival, Boundary, Moment, boundaries, content
 from cqels.results import Result
@@ -102,7 +102,7 @@ class Reference:
         self._reject = reject
         self._solve = solve
         self._settings = list(streams)
-        self._clock = Clock(self._settings, self._count_late)
+        self._watermarks = Watermarks(self._settings, self._count_late)
         self._queries: list[Registered] = []
         self._count = 0
         self._gone: set[str] = set()
@@ -172,14 +172,14 @@ class Reference:
         """An element arrives: now, or at the time `arrived`, which only a stream in arrival time looks at."""
         if any(each.arrival for each in self._settings if each.iri == element.stream):
             element = replace(element, time=time_ns() if arrived is None else arrived)
-        self._proceed(self._clock.arrive(element))
+        self._proceed(self._watermarks.arrive(element))
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
-        self._proceed(self._clock.heartbeat(time, stream))
+        self._proceed(self._watermarks.heartbeat(time, stream))
 
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""
-        self._proceed(self._clock.flush())
+        self._proceed(self._watermarks.flush())
 
     def update(self, change: Callable[[Store], object]) -> None:
         """Change the dataset between two ticks; the queries that read what changed have a tick."""
@@ -217,7 +217,7 @@ class Reference:
         if self._now is None:
             return
         passed: list[tuple[int, int, int]] = []
-        for place, each in enumerate(self._queries):
+        for index, each in enumerate(self._queries):
             found: set[int] = set()
             for slide in each.closed:
                 closing = boundaries(slide, self.start, self._now, before)
@@ -227,9 +227,9 @@ class Reference:
                         hint="the reference engine works off each time; --engine embedded does not",
                     )
                 found.update(closing)
-            passed += [(boundary, self._depth(each), place) for boundary in found]
-        for boundary, _, place in sorted(passed):
-            each = self._queries[place]
+            passed += [(boundary, self._depth(each), index) for boundary in found]
+        for boundary, _, index in sorted(passed):
+            each = self._queries[index]
             for slide in each.closed:
                 if (boundary - self.start) % slide == 0:
                     each.closed[slide] = Boundary(boundary, self._number)

@@ -88,8 +88,9 @@ def embedded(
     elements = triples = count = state = 0
     away = 0.0
     with Engine(store=data.store(), reject=rejected.append) as engine:
+        internals = engine.internals
         for each in settings_of(declarations).values():
-            engine.declare(each)
+            internals.declare(each)
         standing = [engine.register(query, declare=False) for query in queries]
         engine.prepare()
 
@@ -106,13 +107,13 @@ def embedded(
         began = clock()
         numbers = {iri: number for number, iri in enumerate(engine.streams)}
         sources = [
-            batches(each, numbers[each.iri], engine.intake, rejected.append, engine.hold) for each in declarations
+            batches(each, numbers[each.iri], internals.intake, rejected.append, internals.hold) for each in declarations
         ]
-        for batch in merged(sources, engine.hold):
-            engine.push_batch(batch)
+        for batch in merged(sources, internals.hold):
+            internals.push_batch(batch)
             elements += len(batch)
             triples += len(batch.triples) // 3
-            state = max(state, engine.arena.held * 8)
+            state = max(state, internals.arena.held * 8)
             taken()
             tell(elements)
         engine.finish()

@@ -231,7 +231,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several changes as one: undone if an exception leaves the block, told to the listeners once at its end."""
+        """Several changes as one: undone if an exception leaves the block, given to the listeners once at its end."""
         with self._lock:
             if self._undo is not None:
                 yield
@@ -251,9 +251,11 @@ class Store:
                 self._versions[graph] = self._versions.get(graph, 0) + 1
             if changed - {None}:
                 self._versions[ANY] = self._versions.get(ANY, 0) + 1
-            told = [listener for graphs, listener in self._listeners.values() if graphs is None or graphs & changed]
+            listeners = [
+                listener for graphs, listener in self._listeners.values() if graphs is None or graphs & changed
+            ]
         if changed:
-            for listener in told:
+            for listener in listeners:
                 listener(changed)
 
     def _note(self, undo: Callable[[], None], *graphs: GraphName) -> None:

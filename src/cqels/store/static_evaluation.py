@@ -81,10 +81,10 @@ class Evaluation:
     def rows(self, plan: Plan, variables: tuple[str, ...], graph: NamedNode | None = None) -> Iterator[Row]:
         """The values of some variables, in the plan's order where it has one; `graph` is the active graph."""
         columns, rows = self._solve(plan, graph)
-        places = [columns.index(name) if name in columns else None for name in variables]
-        if places == list(range(len(columns))):
+        indexes = [columns.index(name) if name in columns else None for name in variables]
+        if indexes == list(range(len(columns))):
             return rows
-        return (tuple(None if place is None else row[place] for place in places) for row in rows)
+        return (tuple(None if index is None else row[index] for index in indexes) for row in rows)
 
     def _solve(self, plan: Plan, graph: NamedNode | None) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Columns and rows. The nodes that make an order are walked here, what is below them is Oxigraph's."""
@@ -116,7 +116,7 @@ class Evaluation:
         columns = tuple(dict.fromkeys((*shown, *(name for key, _ in keys for name in variables_in(key)))))
         rows = list(self.rows(Project(inner, columns), columns, graph))
         ties = [columns.index(name) for name in plan.ties if name in columns]
-        rows.sort(key=lambda row: [text_of(row[place]) for place in ties])
+        rows.sort(key=lambda row: [text_of(row[index]) for index in ties])
         computed = {node.variable for node in walk_plan(plan) if isinstance(node, Extend)}
         context = replace(self._context, identity=[name for name in shown if name not in computed])
         for expression, descending in reversed(keys):  # sorting is stable, in reverse too: the last key is the weakest

@@ -28,8 +28,8 @@ def near(batch: Batch, future: int | None, limit: int, terms: Terms, reject: Cal
     if future is None or not is_beyond(batch, limit):
         return batch
     is_far = batch.times > limit
-    for place in np.flatnonzero(is_far).tolist():
-        one = batch[place : place + 1]
+    for index in np.flatnonzero(is_far).tolist():
+        one = batch[index : index + 1]
         triples = terms.decode_rows(one.triples.reshape(-1, 3))
         text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
         reject(future_reason(int(one.times[0]), future), text)

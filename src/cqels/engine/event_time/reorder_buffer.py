@@ -1,4 +1,4 @@
-"""Elements that wait for their time, in order of it; when that has come the clock decides."""
+"""Elements that wait for their time, in order of it; when that has come `watermark` decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from cqels.ingest.element_batch import Batch
 
 
-class Held:
+class ReorderBuffer:
     """Runs of elements, each by time and at one time by arrival; what arrived earlier is in an earlier run.
 
     A run is merged with the one before unless that is longer, so an element is moved a logarithmic number of times,

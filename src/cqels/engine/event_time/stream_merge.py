@@ -13,7 +13,7 @@ from cqels.ingest.element_batch import Batch, Words
 from cqels.model.time import EARLIEST
 
 Hold: TypeAlias = Callable[[Callable[[], list[Words]]], None]
-"""Is told what waits, so that its terms are not forgotten."""
+"""Is given what waits, so that its terms are not collected."""
 
 
 class MergeState(TypedDict):
@@ -254,7 +254,7 @@ class Files:
 
 
 def merged_files(firsts: Sequence[int], opened: Callable[[int], Iterator[Batch]], hold: Hold) -> Iterator[Batch]:
-    """The files of a stream merged by time, each opened when its first time has come. `hold` is told what waits."""
+    """The files of a stream merged by time, each opened when its first time has come. `hold` is given what waits."""
     files = Files(firsts)
     hold(lambda: [files.waiting().triples])
     sources: dict[int, Iterator[Batch]] = {}
@@ -298,7 +298,7 @@ def _sorted(parts: list[_Part]) -> Batch:
 
 
 def merged(streams: Iterable[Iterator[Batch]], hold: Hold | None = None) -> Iterator[Batch]:
-    """All of some streams in the order of time. `hold` is told what waits here."""
+    """All of some streams in the order of time. `hold` is given what waits here."""
     sources = dict(enumerate(streams))
     merge = Merge(len(sources))
     if hold is not None:

@@ -1,4 +1,4 @@
-"""Event time over batches: elements are put in order, late ones are told apart, silent streams are not waited for.
+"""Event time over batches: elements are put in order, late elements are separated, silent streams are not waited for.
 
 What is released, and what is late, is the same however the elements are cut into batches.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from cqels.engine.event_time.reorder_buffer import Held
+from cqels.engine.event_time.reorder_buffer import ReorderBuffer
 from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import HEARTBEAT, Batch, Words
 from cqels.model.errors import CqelsError
@@ -25,7 +25,7 @@ from cqels.model.time import EARLIEST, LATEST
 class Arrived(NamedTuple):
     """What came of a batch: what it releases, in order, and which of its elements are late.
 
-    `late` are their places in the batch, `times` their times (in arrival time not those they carry), `limits` the
+    `late` are their indexes in the batch, `times` their times (in arrival time not those they carry), `limits` the
     times that they are behind, `own` whether that is the watermark of their own stream too, not of others alone.
     """
 
@@ -36,8 +36,8 @@ class Arrived(NamedTuple):
     own: list[bool]
 
 
-class ClockState(TypedDict):
-    """A clock as plain numbers, beside the elements that it holds. None is what has not come yet."""
+class WatermarkState(TypedDict):
+    """Watermarks as plain numbers, beside the elements that are held. None is what has not come yet."""
 
     first: int | None
     latest: int
@@ -76,7 +76,7 @@ class _Course:
     horizons: Words
 
 
-class Clock:
+class Watermarks:
     """Holds elements until nothing earlier can come, then releases them by time and, at one time, by arrival.
 
     Streams have numbers in the order in which they are added. A stream in arrival time takes the time of an element
@@ -89,7 +89,7 @@ class Clock:
     def __init__(self, streams: Iterable[StreamSettings] = (), *, now: Callable[[], int] = time_ns) -> None:
         self._streams: list[_Stream] = []
         self._now = now
-        self._held = Held()
+        self._reorder_buffer = ReorderBuffer()
         self._first: int | None = None
         self._latest = 0
         self._released: int | None = None
@@ -139,7 +139,7 @@ class Clock:
         for each in self._streams if stream is None else [self._streams[stream]]:
             each.promised = _latest(each.promised, time)
         self._reach(time)
-        self._held.add(beat)
+        self._reorder_buffer.add(beat)
         return self._release(self._horizon())
 
     def flush(self) -> Batch:
@@ -148,30 +148,30 @@ class Clock:
 
     # ------------------------------------------------------------ snapshots
 
-    def state(self) -> tuple[ClockState, Batch]:
+    def state(self) -> tuple[WatermarkState, Batch]:
         """All there is to know, and the elements that are held, by time and then by arrival."""
-        numbers = ClockState(
+        numbers = WatermarkState(
             first=self._first,
             latest=self._latest,
             released=self._released,
             seen=[each.seen for each in self._streams],
             promised=[each.promised for each in self._streams],
         )
-        return numbers, self._held.everything()
+        return numbers, self._reorder_buffer.everything()
 
     def be(self, streams: Iterable[StreamSettings]) -> None:
         """Have these streams, in the order of their numbers, and no others."""
         self._streams = [_Stream(each) for each in streams]
 
-    def restore(self, numbers: ClockState, held: Batch) -> None:
-        """Be as the clock was whose state this is; the streams are the same and have been added."""
+    def restore(self, numbers: WatermarkState, held: Batch) -> None:
+        """Restore this state; the streams are the same and have been added."""
         if len(numbers["seen"]) != len(self._streams):
             raise CqelsError(f"the state is of {len(numbers['seen'])} streams, and there are {len(self._streams)}")
         self._first, self._latest, self._released = numbers["first"], numbers["latest"], numbers["released"]
         for each, seen, promised in zip(self._streams, numbers["seen"], numbers["promised"], strict=True):
             each.seen, each.promised = seen, promised
-        self._held = Held()
-        self._held.add(held)
+        self._reorder_buffer = ReorderBuffer()
+        self._reorder_buffer.add(held)
 
     # ------------------------------------------------------------ time
 
@@ -180,7 +180,7 @@ class Clock:
         self._first = time if self._first is None else self._first
 
     def _release(self, horizon: int) -> Batch:
-        due = self._held.until(horizon)
+        due = self._reorder_buffer.until(horizon)
         due = due[self._overtaken(due) :]
         if len(due):
             self._released = int(due.times[-1])
@@ -235,7 +235,7 @@ class Clock:
         """No stream is waited for, none is behind, and all is in order."""
         if not len(batch):
             return True
-        if self._held or any(each.settings.lateness or each.settings.idle for each in self._streams):
+        if self._reorder_buffer or any(each.settings.lateness or each.settings.idle for each in self._streams):
             return False
         times = batch.times
         if self._first is not None and int(times[0]) < self._latest:
@@ -261,34 +261,34 @@ class Clock:
 
     def _one_by_one(self, batch: Batch) -> Arrived:
         times: list[int] = batch.times.tolist()
-        due = self._held.until(self._furthest(max(times)))
+        due = self._reorder_buffer.until(self._furthest(max(times)))
         together = Batch.concatenate([due, batch])
         waiting = list(zip(due.times.tolist(), range(len(due)), strict=True))
         late: list[int] = []
         limits: list[int] = []
         own: list[bool] = []
         leaves: list[int] = []
-        for place, (time, number) in enumerate(zip(times, batch.streams.tolist(), strict=True)):
+        for index, (time, number) in enumerate(zip(times, batch.streams.tolist(), strict=True)):
             stream = self._streams[number]
             watermark = stream.watermark
             limit = _latest(watermark, self._released)
             if limit is not None and time < limit:
-                late.append(place)
+                late.append(index)
                 limits.append(limit)
                 own.append(watermark is not None and time < watermark)
                 continue
             stream.seen = _latest(stream.seen, time)
             self._reach(time)
-            heapq.heappush(waiting, (time, len(due) + place))
+            heapq.heappush(waiting, (time, len(due) + index))
             horizon = self._horizon()
             while waiting and waiting[0][0] <= horizon:
                 passed, leaving = heapq.heappop(waiting)
                 if self._released is None or passed >= self._released:  # not so for overtaken heartbeats
                     self._released = passed
                     leaves.append(leaving)
-        self._held.add(together.take(np.array([place for _, place in sorted(waiting)], np.int64)))
+        self._reorder_buffer.add(together.take(np.array([index for _, index in sorted(waiting)], np.int64)))
         released = together.take(np.array(leaves, np.int64))
-        return Arrived(released, np.array(late, np.int64), [times[place] for place in late], limits, own)
+        return Arrived(released, np.array(late, np.int64), [times[index] for index in late], limits, own)
 
     def _furthest(self, latest: int) -> int:
         """No horizon is after this until something after `latest` comes."""
@@ -322,18 +322,18 @@ class Clock:
         if np.any((course.horizons < times) & (times <= reached)):
             return None
         end = int(reached[-1])
-        due = self._held.until(end)
+        due = self._reorder_buffer.until(end)
         limits = self._limits(times, course.watermarks, reached, due.times)
         late = times < limits
         if np.any(late & (times > course.lasts)):
-            self._held.add(due)
+            self._reorder_buffer.add(due)
             return None
 
-        places = np.flatnonzero(late)
-        own = self._behind_own(batch, late)[places]
+        indexes = np.flatnonzero(late)
+        own = self._behind_own(batch, late)[indexes]
         self._see(times[~late], batch.streams[~late])
         stays = np.flatnonzero(~late & (times > end))
-        self._held.add(batch.take(stays[np.argsort(times[stays], kind="stable")]))
+        self._reorder_buffer.add(batch.take(stays[np.argsort(times[stays], kind="stable")]))
         goes = np.flatnonzero(~late & (times <= end))
         together = Batch.concatenate([due, batch])
         order = np.concatenate([np.arange(self._overtaken(due), len(due)), goes + len(due)])
@@ -341,7 +341,7 @@ class Clock:
         released = together.take(order)
         if len(released):
             self._released = int(released.times[-1])
-        return Arrived(released, places, times[places].tolist(), limits[places].tolist(), own.tolist())
+        return Arrived(released, indexes, times[indexes].tolist(), limits[indexes].tolist(), own.tolist())
 
     def _limits(self, times: Words, watermarks: Words, reached: Words, due: Words) -> Words:
         """What each element must not be behind: the watermark of its stream, and what was released before it.

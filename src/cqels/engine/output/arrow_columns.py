@@ -7,13 +7,12 @@ made once, and each row takes it.  The texts of most words are put together by k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.engine.output.result_emission import Sent
-from cqels.engine.running_query import Running
 from cqels.ingest.element_batch import Words
 from cqels.ingest.term_codec import Column, Terms
 from cqels.kernels.terms.column_text import join_rows, measure_texts
@@ -33,7 +32,18 @@ _MOST = 2**31 - 1
 _PLUS, _MINUS = "+", "-"
 
 
-def terms_of(running: Running) -> pyarrow.RecordBatch:
+class HasResults(Protocol):
+    """A query that has sent results: `engine.running_query.Running`."""
+
+    query: Query
+    terms: Terms
+
+    def take(self) -> list[Result]: ...
+
+    def take_solutions(self) -> Sent | None: ...
+
+
+def terms_of(running: HasResults) -> pyarrow.RecordBatch:
     """What a query has sent and nobody has taken yet, in the order of `take`, its terms as N-Triples has them.
 
     The columns are `time` (nanoseconds), `tick`, `sign` (`+`, `-` or null), `empty` (the row says that a snapshot is),
@@ -53,7 +63,7 @@ def terms_of(running: Running) -> pyarrow.RecordBatch:
     return arrow.RecordBatch.from_arrays(list(named.values()), list(named))
 
 
-def table_taken(running: Running) -> pyarrow.Table:
+def table_taken(running: HasResults) -> pyarrow.Table:
     """What a query has sent and nobody has taken yet: `table_of(query, take())`."""
     arrow, decode = _pyarrow(), running.terms.decode
     sent = running.take_solutions()
@@ -106,8 +116,8 @@ def _bodies(
     if query.form == "construct":
         return {"triples": arrow.array(list(map(_triples, results)), arrow.string())}
     return {
-        name: values([None if result.empty else result.values[place] for result in results])
-        for place, name in enumerate(query.variables)
+        name: values([None if result.empty else result.values[index] for result in results])
+        for index, name in enumerate(query.variables)
     }
 
 

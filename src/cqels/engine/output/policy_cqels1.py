@@ -97,8 +97,8 @@ class PublishedAnswers(Answers):
         unmoved = self.count > 0
         if arrival is not None:
             self.count = arrival.total if always else self.count + arrival.total
-        told, self.answer = self.answer, self.count > 0
-        if arrival is not None and (always or self.answer not in (told, unmoved)):
+        before, self.answer = self.answer, self.count > 0
+        if arrival is not None and (always or self.answer not in (before, unmoved)):
             yield Result(self.name, arrival.time, arrival.tick, "", (), boolean=self.answer)
 
     def _shown(self, expiry: Step | None, arrival: Step | None) -> Iterator[Result]:
@@ -138,6 +138,6 @@ def _steps(rows: Words, terms: Terms) -> Iterator[Step]:
     weights = rows[:, WEIGHT].tolist()
     starts = np.flatnonzero(np.diff(2 * rows[:, NUMBER] - rows[:, OLDEST], prepend=-1)).tolist()
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        found = [(solutions[place], weights[place]) for place in range(start, end) if weights[place] != 0]
+        found = [(solutions[index], weights[index]) for index in range(start, end) if weights[index] != 0]
         time, tick, by_expiry = rows[start, [TIME, NUMBER, OLDEST]].tolist()
         yield Step(time, tick, by_expiry == 1, found)

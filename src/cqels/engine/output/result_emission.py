@@ -65,8 +65,8 @@ class Answers:
             return self._changed_few(rows, terms)
         sent = self.sent(rows, terms)
         solutions = terms.decode_columns(sent.columns) if sent.columns else [()] * len(sent.ticks)
-        for place in np.flatnonzero(sent.empty).tolist():
-            solutions[place] = ()
+        for index in np.flatnonzero(sent.empty).tolist():
+            solutions[index] = ()
         signs = map(_SIGNS.__getitem__, sent.signs.tolist())
         return self.made(sent.times.tolist(), sent.ticks.tolist(), signs, solutions, sent.empty.tolist())
 
@@ -131,7 +131,7 @@ class Answers:
         return self.made([each[2] for each in found], [each[0] for each in found], signs, [each[3] for each in found])
 
     def _listed(self, rows: Words) -> Sent:
-        """Whole results; an empty one is told for `snapshot`."""
+        """Whole results; an empty one is sent for `snapshot`."""
         heads = rows[:, WEIGHT] == 0
         empty = heads & np.append(heads[1:], True)
         kept = np.flatnonzero(~heads if self.query.emit == "rstream" else ~heads | empty)

@@ -49,8 +49,8 @@ class Fit:
 
 
 @dataclass(eq=False, repr=False)
-class Feeding:
-    """The pipelines that feed others."""
+class SharedJoins:
+    """The pipelines that compute shared joins, and feed those of queries with them."""
 
     registry: Registry
     feeders: dict[int, Running] = field(default_factory=dict)
@@ -162,9 +162,9 @@ class Feeding:
                 for feed in feeds:
                     words[feed + ROW] = 0
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ EXPLAIN
 
-    def told(self, unit: Running) -> str:
+    def describe(self, unit: Running) -> str:
         """What a query has in common with whom, in a line."""
         parts = {each.part for each in unit.uses}
         others = [

@@ -109,7 +109,7 @@ class Share:
             self._groups[one.group] -= 1
             if self.made is not None and not (self.general.comparisons and self._groups[one.group]):
                 with self.registry.state.arena.heap(self.running.pipeline.heap):
-                    self._tell([one], -1)
+                    self._put_rows([one], -1)
 
     # ------------------------------------------------------------ the pipeline
 
@@ -142,10 +142,10 @@ class Share:
         """Have the query for those who are here, which can be compiled."""
         self._plan(self._varying(), self._widest(), self._loosest(), dict(self.registry.state.streams))
 
-    def tell(self) -> None:
-        """Let a new pipeline know the classes that there are."""
+    def add_classes(self) -> None:
+        """Give a new pipeline the rows of the classes that there are."""
         with self.registry.state.arena.heap(self.running.pipeline.heap):
-            self._tell(self._grouped() if self.general.comparisons else self.classes.values(), 1)
+            self._put_rows(self._grouped() if self.general.comparisons else self.classes.values(), 1)
 
     def compile(
         self, varying: Collection[int], widest: int, loosest: Mapping[int, Collection[Term]], streams: dict[str, int]
@@ -192,9 +192,9 @@ class Share:
             for comparison, number in zip(of_all.comparisons, of_all.thresholds, strict=True)
         }
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ EXPLAIN
 
-    def told(self, running: Running) -> str:
+    def describe(self, running: Running) -> str:
         """What a query shares with whom, in a line."""
         others = [each.name for each in self.members if each is not running]
         thresholds = map(Show({}).threshold, self.general.comparisons)
@@ -222,7 +222,7 @@ class Share:
 
     # ------------------------------------------------------------ tables
 
-    def _tell(self, classes: Collection[Class], weight: int) -> None:
+    def _put_rows(self, classes: Collection[Class], weight: int) -> None:
         """Put the rows of classes, or of their groups, into the table that is joined, if there is one."""
         for table in self.running.pipeline.tables:
             if CLASS in table.stage.columns or GROUP in table.stage.columns:
@@ -230,19 +230,19 @@ class Share:
                 put_rows(self.registry.state.arena, table.stage.queue, rows, np.full(len(rows), weight))
 
     def _grouped(self) -> list[Class]:
-        """Put the classes into groups, and tell their thresholds to those who compare: the first one of each group."""
+        """Put the classes into groups, and give their thresholds to the routers: the first class of each group."""
         groups: dict[Constants, list[Class]] = {}
         for each in self.classes.values():
             groups.setdefault(self._key(each)[: len(self.general.keys)], []).append(each)
-        told: list[list[Listed]] = []
+        lists: list[list[Listed]] = []
         for number, classes in enumerate(groups.values()):
             for each in classes:
                 each.group = number
             rows = [([each.constants[at] for at in self.general.thresholds], self._added(each)) for each in classes]
-            told.append(listed(self.general.comparisons, rows, self.registry.state.calls.word_of))
+            lists.append(listed(self.general.comparisons, rows, self.registry.state.calls.word_of))
         self._groups = Counter(each.group for each in self.classes.values())
         for compared in self.running.pipeline.thresholds.values():
-            set_thresholds(self.registry.state.arena, compared.offset, told)
+            set_thresholds(self.registry.state.arena, compared.offset, lists)
         return [classes[0] for classes in groups.values()]
 
     def _added(self, one: Class) -> list[int]:
@@ -253,18 +253,18 @@ class Share:
     def keys(self, plan: Plan) -> tuple[tuple[str, ...], list[Constants]]:
         """The columns that a static part has of the joined table, and their values, each once."""
         columns = self.general.columns
-        places = [place for place, name in enumerate(columns) if name in variables(plan)]
+        indexes = [index for index, name in enumerate(columns) if name in variables(plan)]
         keys = (self._key(each) for each in self.classes.values())
-        return tuple(columns[place] for place in places), list(
-            dict.fromkeys(tuple(key[at] for at in places) for key in keys)
+        return tuple(columns[index] for index in indexes), list(
+            dict.fromkeys(tuple(key[at] for at in indexes) for key in keys)
         )
 
     def _words(self, one: Class) -> list[int]:
         """The row of a class: terms, the width as a plain number, and the number of the class or its group."""
         encode = self.registry.state.terms.encode
         named = zip(self.general.keys, self._key(one), strict=False)
-        told = [_nanoseconds(term) if name == WIDTH else encode(term) for name, term in named]
-        return [*told, one.group if self.general.comparisons else self._word(one.number)]
+        row = [_nanoseconds(term) if name == WIDTH else encode(term) for name, term in named]
+        return [*row, one.group if self.general.comparisons else self._word(one.number)]
 
     def _word(self, number: int) -> int:
         return self.registry.state.terms.encode(Literal(number))

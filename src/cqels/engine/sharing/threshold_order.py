@@ -18,7 +18,7 @@ from cqels.model.terms import Term
 from cqels.model.values import number_of
 
 Encode: TypeAlias = Callable[[Term], int]
-Told: TypeAlias = tuple[Sequence[Term], Sequence[int]]
+ClassThresholds: TypeAlias = tuple[Sequence[Term], Sequence[int]]
 """Of a class: its thresholds, and the words that it adds to a solution."""
 
 
@@ -32,15 +32,15 @@ def loosest(comparison: Call, terms: Collection[Term]) -> list[Term]:
     return [term for _, term in sorted(found.items())]
 
 
-def listed(comparisons: Sequence[Call], classes: Collection[Told], encode: Encode) -> list[Listed]:
+def listed(comparisons: Sequence[Call], classes: Collection[ClassThresholds], encode: Encode) -> list[Listed]:
     """The classes of a group as lists of words."""
-    kinds: dict[tuple[Kind, ...], list[Told]] = {}
+    kinds: dict[tuple[Kind, ...], list[ClassThresholds]] = {}
     for one in classes:
         kinds.setdefault(tuple(map(_kind, one[0])), []).append(one)
     return [_list(comparisons, each, encode) for each in kinds.values()]
 
 
-def _list(comparisons: Sequence[Call], classes: list[Told], encode: Encode) -> Listed:
+def _list(comparisons: Sequence[Call], classes: list[ClassThresholds], encode: Encode) -> Listed:
     first, *others = comparisons
     classes = sorted(classes, key=lambda one: _tightness(first, one[0][0]))
     words = [[encode(terms[0]), *added] for terms, added in classes]
@@ -48,8 +48,8 @@ def _list(comparisons: Sequence[Call], classes: list[Told], encode: Encode) -> L
         return words, []
     leaves = 1 << (len(classes) - 1).bit_length()
     columns = [
-        _tree(comparison, [terms[place] for terms, _ in classes], leaves, encode)
-        for place, comparison in enumerate(others, 1)
+        _tree(comparison, [terms[index] for terms, _ in classes], leaves, encode)
+        for index, comparison in enumerate(others, 1)
     ]
     return words, list(zip(*columns, strict=True))
 

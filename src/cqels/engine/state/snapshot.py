@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from cqels.engine.budgets import Stop, restored
 from cqels.engine.engine_state import DICTIONARY_ROOT, MEMO_ROOT
-from cqels.engine.event_time.watermark import Clock
+from cqels.engine.event_time.watermark import Watermarks
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
 from cqels.engine.sharing.shared_pipelines import Share
-from cqels.engine.state.budgets import Stop, restored
-from cqels.engine.state.window_contents import History, NotKept, clock_of, rebuild, write_history
+from cqels.engine.state.window_contents import History, NotKept, progress_of, rebuild, write_history
 from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
@@ -46,7 +46,7 @@ VERSION = 11
 _SNAPSHOT, _PAGE = "SN", "PG"
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
 WAITING_ROOT, WAITING_BYTES_ROOT = ROOTS + 4, ROOTS + 5
-"""A block with the elements that wait: those that the clock holds, then those of the one who feeds the engine."""
+"""A block with the elements that wait: those of the reorder buffer, then those of the one who feeds the engine."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class State:
     """The parts of an engine that a snapshot is of."""
 
     core: Core
-    clock: Clock
+    watermarks: Watermarks
     settings: dict[str, StreamSettings]
     late: int = 0
     aside: Aside = field(default_factory=Aside)
@@ -117,15 +117,15 @@ class State:
     def _written_page(self) -> bytes:
         """The page of the engine as it is; elements that wait are in the arena."""
         self.core.registry.settle()
-        numbers, waiting = self.clock.state()[0], self._waiting()
+        numbers, waiting = self.watermarks.state()[0], self._waiting()
         page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
         parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
         _write(self.core.state.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
         return json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
 
     def _waiting(self) -> list[Batch]:
-        """The elements that wait: those that the clock holds, and those of the one who feeds the engine."""
-        return [self.clock.state()[1], self.aside.elements]
+        """The elements that wait: those of the reorder buffer, and those of the one who feeds the engine."""
+        return [self.watermarks.state()[1], self.aside.elements]
 
     def _fits(self, page: dict[str, Any]) -> bool:
         """Have the pipelines that the page is of: False if this release cannot take its arena as it is."""
@@ -137,7 +137,7 @@ class State:
     def _executed(self, page: dict[str, Any]) -> list[tuple[Running, dict[str, Any]]]:
         """What has a pipeline, with what the page says of it."""
         core, states = self.core, {state["name"]: state for state in page["queries"]}
-        executed = [(core.registry.feeding.feeders[state["part"]], state) for state in page["feeders"]]
+        executed = [(core.registry.shared_joins.feeders[state["part"]], state) for state in page["feeders"]]
         executed += [(each.running, state) for each, state in zip(core.registry.shares, page["shares"], strict=True)]
         own = (each for each in core.state.running if each.member is None and states[each.name]["stopped"] is None)
         return executed + [(each, states[each.name]) for each in own]
@@ -162,15 +162,15 @@ class State:
         for running, state in self._executed(page):
             running.pipeline = with_offsets(running.pipeline, state["places"])
             running.functions = [
-                (state["functions"][f"{place}"], function) for place, (_, function) in enumerate(running.functions)
+                (state["functions"][f"{index}"], function) for index, (_, function) in enumerate(running.functions)
             ]
             functions += running.functions
         for share in core.registry.shares:
             for member in share.members:
                 member.pipeline, share.running.streams = share.running.pipeline, member.streams
         for state in page["feeders"]:
-            core.registry.feeding.feeders[state["part"]].streams = frozenset(state["streams"])
-        core.registry.feeding.next = page["parts"]
+            core.registry.shared_joins.feeders[state["part"]].streams = frozenset(state["streams"])
+        core.registry.shared_joins.next = page["parts"]
         core.state.calls.renumber(functions, page["function"])
 
     def _know(self, page: dict[str, Any], waiting: Sequence[Batch]) -> None:
@@ -181,9 +181,9 @@ class State:
         )
         core.state.streams, core.state.dropped_streams = _by_number(page["streams"]), _by_number(page["gone"])
         numbered = sorted({**core.state.streams, **core.state.dropped_streams}.items(), key=lambda item: item[1])
-        self.clock.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
+        self.watermarks.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
         held, elements = waiting
-        self.clock.restore(page["clock"], held)
+        self.watermarks.restore(page["clock"], held)
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         states = {state["name"]: state for state in page["queries"]}
         for running in core.state.running:
@@ -191,7 +191,7 @@ class State:
             running.output, running.began, running.raw = state["output"], state["clock"]["began"], []
             running.ready = deque(_result_of(running.query, running.name, each) for each in state["ready"])
             running.answers.restore(state["answers"])
-        order = {name: place for place, name in enumerate(states)}
+        order = {name: index for index, name in enumerate(states)}
         core.state.running.sort(key=lambda running: order[running.name])
 
     def _page(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class State:
                     **({} if running.member is not None else _pipeline(running)),
                     "name": running.name,
                     "query": running.fingerprint,
-                    "clock": clock_of(core, running),
+                    "clock": progress_of(core, running),
                     "text": None if (text := public_text(running.query)) is None else asdict(text),
                     "streams": sorted(running.streams),
                     "output": running.output,
@@ -242,9 +242,9 @@ class State:
             ],
             "feeders": [
                 {**_pipeline(each), "part": part, "streams": sorted(each.streams)}
-                for part, each in core.registry.feeding.feeders.items()
+                for part, each in core.registry.shared_joins.feeders.items()
             ],
-            "parts": core.registry.feeding.next,
+            "parts": core.registry.shared_joins.next,
         }
 
 
@@ -259,9 +259,9 @@ def _made(running: Running) -> list[Result]:
 
 def _pipeline(running: Running) -> dict[str, Any]:
     return {
-        "places": {} if running.compiled is None else running.places,
+        "places": {} if running.compiled is None else running.offsets,
         "shape": "" if running.compiled is None else running.shape,
-        "functions": {f"{place}": number for place, (number, _) in enumerate(running.functions)},
+        "functions": {f"{index}": number for index, (number, _) in enumerate(running.functions)},
         "known": list(running.known),
         "uses": [[each.part, each.site, each.patterns, each.conditions] for each in running.uses],
     }
@@ -282,14 +282,14 @@ def _result_of(query: Query, name: str, plain: list[Any]) -> Result:
 
 
 def _write(arena: Arena, root: int, data: bytes) -> None:
-    """Put bytes in a block of the arena, whose place is at a root and whose size is behind it, instead of others."""
+    """Put bytes in a block of the arena, whose offset is at a root and whose size is behind it, instead of others."""
     words = arena.words
     if words[root]:
         give(arena.base, int(words[root]), int(words[root + 1]) // 8 + 1)
     room = len(data) // 8 + 1
-    place = arena.take(room)
-    words[root], words[root + 1] = place, len(data)
-    arena.array(place, room)[:] = np.frombuffer(data.ljust(8 * room, b"\0"), np.int64)
+    offset = arena.take(room)
+    words[root], words[root + 1] = offset, len(data)
+    arena.array(offset, room)[:] = np.frombuffer(data.ljust(8 * room, b"\0"), np.int64)
 
 
 def _waiting(arena: Arena, sizes: list[list[int]]) -> list[Batch]:
@@ -326,10 +326,10 @@ def _mapped(path: Path) -> Words:
 
 def _page_of(words: Words) -> dict[str, Any]:
     """The page in an arena."""
-    place, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
-    if place < FIRST or size < 0 or place + size // 8 >= len(words):
+    offset, size = int(words[PAGE_ROOT]), int(words[PAGE_BYTES_ROOT])
+    if offset < FIRST or size < 0 or offset + size // 8 >= len(words):
         raise Damaged("the memory of the engine is damaged: its page is not in it")
-    (page,) = unseal(_PAGE, words[place : place + size // 8 + 1].tobytes()[:size], "the memory of the engine")
+    (page,) = unseal(_PAGE, words[offset : offset + size // 8 + 1].tobytes()[:size], "the memory of the engine")
     return _read_page(bytes(page))
 
 
@@ -380,7 +380,7 @@ def _recompile(page: dict[str, Any], core: Core) -> None:
             continue
         core.registry.recompile(running, _numbered(state["known"]), compile=bool(state["places"]))
         running.uses = _uses(state)
-    core.registry.feeding.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
+    core.registry.shared_joins.restore([(state["part"], _numbered(state["known"])) for state in page["feeders"]])
 
 
 def _share(state: dict[str, Any], core: Core, by_name: dict[str, Running]) -> Share:

@@ -60,9 +60,9 @@ def elements_of(core: Core) -> tuple[Batch, Words]:
     words = core.state.arena.words
     found: list[tuple[bool, Words]] = []
     for running in core.registry.pipelines:
-        place = running.pipeline.offset
-        at = int(words[place + scheduler.WINDOWS_AT])
-        for each in range(int(words[place + scheduler.WINDOWS])):
+        offset = running.pipeline.offset
+        at = int(words[offset + scheduler.WINDOWS_AT])
+        for each in range(int(words[offset + scheduler.WINDOWS])):
             stream, one, _ = words[at + 3 * each : at + 3 * each + 3].tolist()
             kind = int(words[one + window.KIND])
             if kind >= window.TOLD:
@@ -94,36 +94,36 @@ def _entries(words: Words, one: int) -> Words:
 
 def _rows_of_star(words: Words, one: int) -> Words:
     """The triples of elements that are whole, in the same way."""
-    place = int(words[one + window.STAR])
-    if place == 0:
+    offset = int(words[one + window.STAR])
+    if offset == 0:
         return np.zeros((0, 5), np.int64)
-    patterns = int(words[place + star_window.PATTERNS])
+    patterns = int(words[offset + star_window.PATTERNS])
     width = star_window.OBJECTS + patterns
     ring, room, left, come = (
-        int(words[place + each])
+        int(words[offset + each])
         for each in (star_window.RING, star_window.ROOM, star_window.ROWS_LEFT, star_window.ROWS_COME)
     )
     rows = words[ring : ring + room * width].reshape(room, width)[np.arange(left, come) & (room - 1)]
     parts = []
     for number in range(patterns):
-        predicate = int(words[place + star_window.FIRST_PATTERN + star_window.PATTERN_WORDS * number])
+        predicate = int(words[offset + star_window.FIRST_PATTERN + star_window.PATTERN_WORDS * number])
         stamps = rows[:, star_window.ROW_NUMBER], rows[:, star_window.ROW_TIME]
         objects = rows[:, star_window.OBJECTS + number]
         parts.append(np.column_stack([*stamps, rows[:, 0], np.full(len(rows), predicate), objects]))
     return np.stack(parts, axis=1).reshape(-1, 5) if parts else np.zeros((0, 5), np.int64)
 
 
-def clock_of(core: Core, running: Running) -> dict[str, int]:
+def progress_of(core: Core, running: Running) -> dict[str, int]:
     """When a query began, how many ticks it has had, and the times of the last one and of the last event."""
     if running.stopped is not None:
         return {"began": running.began}
     unit = running if running.member is None else running.member.running
-    words, place = core.state.arena.words, unit.pipeline.offset
+    words, offset = core.state.arena.words, unit.pipeline.offset
     fields = {"ticks": scheduler.TICKS, "now": scheduler.NOW, "last": scheduler.LAST, "pending": scheduler.PENDING}
-    slides, at = int(words[place + scheduler.SLIDES]), int(words[place + scheduler.SLIDES_AT])
+    slides, at = int(words[offset + scheduler.SLIDES]), int(words[offset + scheduler.SLIDES_AT])
     closed = [int(words[at + 2 * each + 1]) for each in range(slides)]
-    told = {name: int(words[place + field]) for name, field in fields.items()}
-    return {"began": running.began, "closed": min([each for each in closed if each != NEVER], default=NEVER), **told}
+    values = {name: int(words[offset + field]) for name, field in fields.items()}
+    return {"began": running.began, "closed": min([each for each in closed if each != NEVER], default=NEVER), **values}
 
 
 # ---------------------------------------------------------------- reading
@@ -163,7 +163,7 @@ def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
         raise NotKept("a query was stopped by its budget")
     core.registry.close_shares()
     core.registry.shares.clear()
-    core.registry.feeding.feeders.clear()
+    core.registry.shared_joins.feeders.clear()
     core.state.dropped_streams, core.state.judging = dict(page["gone"]), False
     try:
         for running in core.state.running:
@@ -179,26 +179,26 @@ def rebuild(core: Core, page: dict[str, Any], history: History) -> None:
         core.state.judging = True
 
 
-def _replay(core: Core, running: Running, clock: dict[str, int], history: History) -> None:
-    words, place = core.state.arena.words, running.pipeline.offset
-    if clock["last"] == NEVER and clock["ticks"] == 0:
+def _replay(core: Core, running: Running, progress: dict[str, int], history: History) -> None:
+    words, offset = core.state.arena.words, running.pipeline.offset
+    if progress["last"] == NEVER and progress["ticks"] == 0:
         return
-    mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= clock["began"])
+    mine = np.isin(history.held.streams, list(running.streams)) & (history.numbers >= progress["began"])
     chosen = np.flatnonzero(mine)
     first = int(history.held.times[chosen[0]]) if len(chosen) else NEVER
-    if clock["closed"] != NEVER:
-        _event(core, running, min(clock["closed"], first) if len(chosen) else clock["closed"], scheduler.ADVANCE)
+    if progress["closed"] != NEVER:
+        _event(core, running, min(progress["closed"], first) if len(chosen) else progress["closed"], scheduler.ADVANCE)
     for at in range(0, len(chosen), _CHUNK):
         part = chosen[at : at + _CHUNK]
         _run(core, running, history.held.take(part), history.numbers[part])
-    if clock["ticks"] > 0:
-        _event(core, running, clock["now"], scheduler.ADVANCE)
-        words[place + scheduler.PENDING] = 1
-        _event(core, running, clock["now"], scheduler.UPDATE)
-    if clock["last"] != NEVER:
-        _event(core, running, clock["last"], scheduler.ADVANCE)
-    words[place + scheduler.TICKS], words[place + scheduler.LAST] = clock["ticks"], clock["last"]
-    words[place + scheduler.PENDING] = clock["pending"]
+    if progress["ticks"] > 0:
+        _event(core, running, progress["now"], scheduler.ADVANCE)
+        words[offset + scheduler.PENDING] = 1
+        _event(core, running, progress["now"], scheduler.UPDATE)
+    if progress["last"] != NEVER:
+        _event(core, running, progress["last"], scheduler.ADVANCE)
+    words[offset + scheduler.TICKS], words[offset + scheduler.LAST] = progress["ticks"], progress["last"]
+    words[offset + scheduler.PENDING] = progress["pending"]
 
 
 def _event(core: Core, running: Running, time: int, kind: int) -> None:

@@ -169,9 +169,9 @@ def _inside(plan: Plan) -> tuple[list[Pattern], list[Expression]] | None:
 
 
 def _is_plain(source: Source) -> bool:
-    told = isinstance(source.window, Range) and source.window.time is not None
+    by_payload = isinstance(source.window, Range) and source.window.time is not None
     parted = isinstance(source.window, Count) and bool(source.window.by)
-    return isinstance(source.stream, NamedNode) and not told and not parted
+    return isinstance(source.stream, NamedNode) and not by_payload and not parted
 
 
 # ---------------------------------------------------------------- plans

@@ -1,7 +1,7 @@
 """Queries that differ in constants, thresholds and widths of windows alone: what they share, and what each has.
 
 The constants stand in triple patterns, as subject or object, or are what a FILTER wants a variable to be.  In the
-general plan those that vary are variables, and a table (VALUES without rows, to be told them while the queries run) is
+general plan those that vary are variables, and a table (VALUES without rows, filled while the queries run) is
 joined in: a row for each class of queries with the same constants, and the number of that class in the column CLASS,
 which every solution has.
 
@@ -76,7 +76,7 @@ _TURNED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 
 @dataclass(frozen=True, slots=True)
 class General:
-    """A query for many: what is told of each class but CLASS, and for each column the number of its constant.
+    """A query for many: the columns of each class but CLASS, and for each column the number of its constant.
 
     WIDTH is the last of them, if it is there.  Then what is compared with thresholds, and the numbers of these.
     """
@@ -132,8 +132,8 @@ def general(
     search = _Search(query, varying, widest, loosest or {})
     plan = search.plan(query.plan)
     assert plan is not None
-    told = search.columns, search.numbers, search.comparisons, search.thresholds
-    return General(replace(query, name=None, plan=plan), *map(tuple, told))  # type: ignore[arg-type]
+    found = search.columns, search.numbers, search.comparisons, search.thresholds
+    return General(replace(query, name=None, plan=plan), *map(tuple, found))  # type: ignore[arg-type]
 
 
 def is_own(column: str) -> bool:
@@ -150,8 +150,8 @@ def particular(plan: Plan, values: dict[str, Term]) -> Plan:
     def changed(each: Plan) -> Plan:
         match each:
             case Triples(patterns=patterns):
-                told = [Triple(node(one.subject), one.predicate, node(one.object)) for one in patterns]
-                return Triples(tuple(told))
+                made = [Triple(node(one.subject), one.predicate, node(one.object)) for one in patterns]
+                return Triples(tuple(made))
             case Project(variables=names):
                 return replace(each, variables=tuple(name for name in names if name not in values))
             case _:
@@ -230,7 +230,7 @@ class _Search:
         return Filter(below, junction("AND", kept)) if kept else below
 
     def _joined(self, inputs: tuple[Plan, ...]) -> Plan:
-        if all(map(is_static, inputs)):  # a table of the dataset, which is told nothing
+        if all(map(is_static, inputs)):  # a table of the dataset, which has no columns of classes
             return inputs[0] if len(inputs) == 1 else Join(inputs)
         bound = set[str]().union(*map(certain, inputs))
         equal = set(bound)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from pyoxigraph import BlankNode, Literal, NamedNode
 
-from cqels.lang.expressions import Call, Constant, Exists, Expression, Var, walk
+from cqels.lang.expressions import Exists, Expression, Var
 from cqels.lang.syntax import Choice, Count, Inverse, Link, Negated, Repeat, Steps
 from cqels.model.recursion import Calling, complete
 from cqels.model.terms import Term
@@ -42,14 +42,14 @@ from cqels.plan.algebra import (
     Union,
     Unit,
     Values,
-    expressions_of,
     walk_plan,
 )
 from cqels.plan.algebra import Sequence as Following
 from cqels.plan.scope import certain, mentioned, reads, variables, visible
 from cqels.plan.to_sparql.native_expressions import NativeWords, NotExpressible, Words
-from cqels.plan.to_sparql.opaque_expressions import Accumulation, Function, OpaqueWords, variables_in
-from cqels.plan.to_sparql.path_text import path_text, repeats, ways_to_stay
+from cqels.plan.to_sparql.opaque_expressions import Accumulation, Function, OpaqueWords
+from cqels.plan.to_sparql.path_text import path_text, ways_to_stay
+from cqels.plan.to_sparql.plan_properties import base_declaration, meets_every_graph, names_in
 
 __all__ = ["NotExpressible", "OpaqueQuery", "Windows", "to_opaque_sparql", "to_sparql"]
 
@@ -79,7 +79,7 @@ def to_sparql(plan: Plan, *, windows: Windows | None = None, named_graphs: Seque
 
     `named_graphs` are those that a variable of GRAPH ranges over; None leaves that to the one who evaluates the text.
     """
-    return _base(plan) + _Text(plan, NativeWords(), windows, named_graphs).query(plan)
+    return base_declaration(plan) + _Text(plan, NativeWords(), windows, named_graphs).query(plan)
 
 
 def to_opaque_sparql(
@@ -158,7 +158,7 @@ class _Text:
         self._outermost = True
         self._numbers = count()
         self._prefix = "hidden"
-        names = _names_in(plan)
+        names = names_in(plan)
         while any(name.startswith(self._prefix) for name in names):
             self._prefix += "_"
 
@@ -442,7 +442,7 @@ class _Text:
         variable = self.variable(name.name)
         if self._named_graphs is None:
             return f"GRAPH {variable} {yield self._group(inner, graph)}"
-        if _meets_every_graph(inner, name.name):
+        if meets_every_graph(inner, name.name):
             listed = " ".join(map(str, self._named_graphs))
             return f"VALUES {variable} {_braces(listed)} GRAPH {variable} {yield self._group(inner, graph)}"
         return (yield self._each(name, [(iri, iri) for iri in self._named_graphs], inner))
@@ -475,49 +475,3 @@ class _Text:
         if self._words.opaque:
             raise NotExpressible("another endpoint does not know our functions")
         return f"SERVICE {'SILENT ' if plan.silent else ''}{plan.endpoint} {yield self._group(plan.input, graph)}"
-
-
-def _base(plan: Plan) -> str:
-    """The declaration of the base that IRI() resolves against, if some expression asks for it."""
-    for node in walk_plan(plan):
-        for expression in expressions_of(node):
-            for part in walk(expression):
-                match part:
-                    case Call(name="RESOLVE", args=(_, Constant(term=base))):
-                        return f"BASE {base} "
-    return ""
-
-
-def _names_in(plan: Plan) -> set[str]:
-    """Every name of a variable written anywhere in the plan, in scope or not."""
-    names: set[str] = set()
-    for node in walk_plan(plan):
-        names.update(variables(node))
-        for expression in expressions_of(node):
-            names.update(variables_in(expression))
-    return names
-
-
-def _has_exists(expression: Expression) -> bool:
-    return any(isinstance(node, Exists) for node in walk(expression))
-
-
-def _meets_every_graph(plan: Plan, name: str) -> bool:
-    """Whether each solution comes from a triple and nothing in the plan could notice that `name` is bound early."""
-    match plan:
-        case Triples():
-            return True
-        case PathPattern(path=path):
-            return not repeats(path)
-        case Union(inputs=inputs):
-            return all(_meets_every_graph(each, name) for each in inputs)
-        case Join(inputs=inputs):
-            others = [each for each in inputs if not isinstance(each, Unit | Values)]
-            return bool(others) and all(_meets_every_graph(each, name) for each in others)
-        case Filter(input=inner, condition=expression) | Extend(input=inner, expression=expression):
-            open_to_it = name in variables(inner) or _has_exists(expression) or not reads(expression) <= certain(inner)
-            return not open_to_it and _meets_every_graph(inner, name)
-        case Static(input=inner):
-            return _meets_every_graph(inner, name)
-        case _:
-            return False

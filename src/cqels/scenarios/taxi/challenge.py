@@ -85,13 +85,13 @@ def answer(queries: Sequence[Query], data: Data, write: Callable[[str, str], obj
     """
     (trips,) = data.declarations
     with Engine() as engine:
-        engine.declare(StreamSettings(trips.iri))
+        engine.internals.declare(StreamSettings(trips.iri))
         running = [
             (engine.register(query, declare=False), Lines(query.name or "", times_of(data))) for query in queries
         ]
         began = perf_counter()
-        for batch in batches(trips, 0, engine.intake, _refuse, engine.hold):
-            engine.push_batch(batch)
+        for batch in batches(trips, 0, engine.internals.intake, _refuse, engine.internals.hold):
+            engine.internals.push_batch(batch)
             for standing, lines in running:
                 for line in lines.of(standing.take(), 1000 * (perf_counter() - began)):
                     write(standing.name, line)

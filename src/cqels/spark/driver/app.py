@@ -19,8 +19,8 @@ from uuid import uuid4
 from pyoxigraph import NamedNode
 
 from cqels.engine.arguments import Duration, checked_iri, duration, interval, path_of
+from cqels.engine.budgets import Budget
 from cqels.engine.engine import Engine
-from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.ingest.declarations import FUTURE, check_same
 from cqels.ingest.live_sources import is_live
@@ -28,7 +28,7 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
 from cqels.plan.algebra import Query, QueryText, Service, Values, sources_of, walk_plan
-from cqels.plan.partitioning import NotSpread, Spread, spreading
+from cqels.plan.partitioning import NotPartitionable, PartitionedQuery, partition_query
 from cqels.plan.plan_json import fingerprint
 from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
@@ -75,7 +75,7 @@ class _Source:
 class _Spread:
     """How a query is spread, and into how many parts, which is known when it runs."""
 
-    how: Spread
+    how: PartitionedQuery
     count: int | None = None
 
 
@@ -207,7 +207,7 @@ class App:
         else:
             self._streams[settings.iri] = settings
             if "_checking" in vars(self):
-                self._checking.declare(settings)
+                self._checking.internals.declare(settings)
         self._sources.append(source)
 
     def load(self, path: str | os.PathLike[str], graph: str | None = None, *, format: str | None = None) -> int:
@@ -264,14 +264,16 @@ class App:
         made = {name for name, each in self._queries.items() if each.form == "construct"}
         try:
             if budget is not None:
-                raise NotSpread("it has a budget")
+                raise NotPartitionable("it has a budget")
             if any(isinstance(each.stream, NamedNode) and each.stream.value in made for each in sources_of(query)):
-                raise NotSpread("it reads what another query makes")
-            how = spreading(query)
-            if how.rest is not None and any(isinstance(node, Service) for node in walk_plan(how.rest.plan)):
-                raise NotSpread("what is computed of the results of its parts asks a SERVICE")
+                raise NotPartitionable("it reads what another query makes")
+            how = partition_query(query)
+            if how.global_stage is not None and any(
+                isinstance(node, Service) for node in walk_plan(how.global_stage.plan)
+            ):
+                raise NotPartitionable("what is computed of the results of its parts asks a SERVICE")
             return _Spread(how)
-        except NotSpread as error:
+        except NotPartitionable as error:
             if not must:
                 return None
             raise CqelsError(f"query {query.name} cannot be spread: {error}", hint="run it as a whole") from None
@@ -330,7 +332,7 @@ class App:
     @property
     def rests(self) -> dict[str, Query]:
         """What is computed of the changes that the parts of queries tell, by the names of these."""
-        return {name: by.how.rest for name, by in self._spread.items() if by.how.rest is not None}
+        return {name: by.how.global_stage for name, by in self._spread.items() if by.how.global_stage is not None}
 
     def _parts_of(self, name: str) -> tuple[Query, ...]:
         query, by = self._queries[name], self._spread.get(name)
@@ -338,7 +340,7 @@ class App:
             return (query,)
         if by.count is None:
             by = self._spread[name] = replace(by, count=self._instances or self._partitions())
-        return by.how.parts(by.count or 1)
+        return by.how.partitions(by.count or 1)
 
     def register(
         self,
@@ -798,7 +800,7 @@ class App:
         self._services.permissions = self._store.services.permissions
         engine = Engine(store=Store(services=self._services))
         for settings in self._streams.values():
-            engine.declare(settings)
+            engine.internals.declare(settings)
         for query in self._asking.values():
             engine.register(query, declare=False, check_graphs=False)
         return engine

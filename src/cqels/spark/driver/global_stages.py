@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.ipc
 
-from cqels.engine.global_stage import Rest
+from cqels.engine.global_stage import GlobalStage
 from cqels.model.checksummed import seal, seal_json, unseal, unseal_json
 from cqels.model.errors import Damaged
 from cqels.plan.algebra import Query
@@ -58,7 +58,7 @@ class Resting:
         """
         self._least = least
         self._whole, self._query, self.folder = whole, rest, folder
-        self._rest: Rest | None = None
+        self._rest: GlobalStage | None = None
         self._last = -1
         """The last micro-batch that was worked off."""
         self._sent = self._told = self._rows = self._kept = 0
@@ -100,7 +100,7 @@ class Resting:
     def _take_up(self, batch: int) -> None:
         """Know what there was before a micro-batch."""
         self.close()
-        self._rest = Rest(self._query)
+        self._rest = GlobalStage(self._query)
         self._sent = self._told = self._rows = self._kept = 0
         last = self._file if self._file < batch else self._before
         for path in self.folder.glob("*.tmp"):
@@ -199,7 +199,7 @@ class Lasts:
 
 
 def _changes(payload: bytes, began: int) -> Any:
-    """What a part sent, as `Rest.apply` takes it; elements are numbered from when the query began."""
+    """What a part sent, as `GlobalStage.apply` takes it; elements are numbered from when the query began."""
     sent = pyarrow.ipc.open_stream(payload).read_all()
     weights = pyarrow.array([-1, 1]).take(pyarrow.compute.equal(sent["sign"], "+").cast(pyarrow.int64()))
     columns = {"tick": sent["tick"], "time": sent["time"], "weight": weights}

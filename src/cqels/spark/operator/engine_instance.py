@@ -17,11 +17,11 @@ import pyarrow
 import pyoxigraph
 from pyoxigraph import DefaultGraph, NamedNode, Quad, RdfFormat, parse, serialize
 
+from cqels.engine.budgets import Budget, Stop
 from cqels.engine.engine import Engine
 from cqels.engine.event_time.stream_merge import Files, Merge
 from cqels.engine.output.arrow_columns import terms_of
 from cqels.engine.query_handle import StandingQuery
-from cqels.engine.state.budgets import Budget, Stop
 from cqels.engine.state.snapshot import Aside
 from cqels.engine.state.window_contents import MOST_WORDS
 from cqels.ingest import Rejected, StreamSettings
@@ -260,7 +260,9 @@ class Instance:
         self._files = {source: Files(firsts) for source, firsts in sorted(program.firsts.items())}
         self._interleaving: dict[int, Merge] = {}
         """The sequences of sources, while these are read."""
-        self._engine.hold(lambda: [each.waiting().triples for each in (*self._merges(), *self._interleaving.values())])
+        self._engine.internals.hold(
+            lambda: [each.waiting().triples for each in (*self._merges(), *self._interleaving.values())]
+        )
         self._finished = False
         self._sent: dict[str, int] = {}
         self._began: dict[str, int] = {}
@@ -274,7 +276,7 @@ class Instance:
         self.prints: dict[str, str] = {}
         """The queries that run: their names, and the fingerprints of those that are the program's."""
         for each in program.streams:
-            self._engine.declare(each)
+            self._engine.internals.declare(each)
         running: dict[str, str] = {}
         for text in commands:
             command = json.loads(text)
@@ -340,7 +342,7 @@ class Instance:
         reading = [query for query in self._engine.queries if query.stopped is None]
         sources = {source: self._unpacked(source, places, report) for source, places in blocks.items()}
         for due in self._merge.flow(sources):
-            self._engine.push_batch(due)
+            self._engine.internals.push_batch(due)
             report.time = int(due.times[-1])
             counts += np.bincount(due.streams, minlength=len(counts))
         for query in reading:
@@ -377,7 +379,7 @@ class Instance:
     def _read(self, source: int, blocks: Iterable[bytes]) -> Iterator[Batch]:
         stream = self._sources[source]
         for block in blocks:
-            batch = unpack(block, self._engine.dictionary)
+            batch = unpack(block, self._engine.internals.dictionary)
             yield batch if stream == source else replace(batch, streams=np.full(len(batch), stream, np.int64))
 
     def _obey(self, text: str) -> None:
@@ -409,7 +411,7 @@ class Instance:
         )
         self.prints[name] = command["print"]
         self._sent.setdefault(name, 0)
-        self._began[name] = self._engine.number
+        self._began[name] = self._engine.internals.number
 
     def _finish(self) -> None:
         """Once all streams have ended, nothing is held back any more."""
@@ -452,7 +454,7 @@ class Instance:
 
     def _difference(self) -> str:
         """The command that makes the program's dataset the one that there is now."""
-        before, now = self.program.dataset, Dataset.of(self._engine.store)
+        before, now = self.program.dataset, Dataset.of(self._engine.internals.store)
         then, there = ({*each.quads.read().decode().splitlines()} for each in (before, now))
         removed, added = ("\n".join(sorted(each)) for each in (then - there, there - then))
         return json.dumps({"remove": removed, "add": added, "graphs": now.graphs})
@@ -480,18 +482,18 @@ class Instance:
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self._engine.arena.held
+        return 8 * self._engine.internals.arena.held
 
     # ------------------------------------------------------------ state
 
     def keep(self) -> None:
         """Have all in the engine's memory, for whoever attaches it next."""
         self._put_aside()
-        self._engine.keep()
+        self._engine.internals.keep()
 
     def attach(self, memory: Path) -> None:
         """Go on in the memory of an instance that was kept."""
-        self._engine.attach(memory)
+        self._engine.internals.attach(memory)
         self._take_up()
 
     def saved(self) -> bytes:
@@ -516,7 +518,7 @@ class Instance:
         """Go on by what has arrived before, in numbered micro-batches; what that sends has been sent."""
         for _, entries in groupby(log, key=lambda entry: entry[0]):
             arrivals = [arrival for _, arrival in entries]
-            with self._engine.obeying(_stops(arrivals)):
+            with self._engine.internals.obeying(_stops(arrivals)):
                 self.advance(arrivals)
             dropped, self._dropped = self._dropped, []
             for query in (*dropped, *self._engine.queries):
@@ -538,10 +540,10 @@ class Instance:
             "sent": self._sent,
             "began": self._began,
         }
-        self._engine.aside = Aside(note, Batch.concatenate(waiting))
+        self._engine.internals.aside = Aside(note, Batch.concatenate(waiting))
 
     def _take_up(self) -> None:
-        aside, self._engine.aside = self._engine.aside, Aside()
+        aside, self._engine.internals.aside = self._engine.internals.aside, Aside()
         first, *others = aside.note["waiting"]
         self._merge.restore(aside.note["merge"], aside.elements[:first])
         for files, state, count in zip(self._files.values(), aside.note["files"], others, strict=True):

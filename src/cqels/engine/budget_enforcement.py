@@ -1,4 +1,4 @@
-"""Budgets: the most memory and time that a query may take. One that takes more is stopped, and the others go on.
+"""Enforcement of budgets: a query that takes more memory or time than it may is stopped, and the others go on.
 
 Memory is the words of the arena that a query's pipeline holds, counted where they are taken: so a query that grows
 without end within one tick is stopped within it.  They are taken in a heap of its own, and given back together.  Terms
@@ -11,116 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from time import thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cqels.engine.arguments import refused
+from cqels.engine.budgets import Guard, Stop
 from cqels.ingest.element_batch import Words
 from cqels.kernels import scheduler
 from cqels.kernels.memory.arena import LIMIT, REACHED
 from cqels.model.deadlines import check
-from cqels.model.errors import CqelsError
 from cqels.model.interrupts import ticking
-from cqels.model.sizes import format_size, parse_size
-from cqels.model.time import LATEST, SECOND, format_duration, format_time, parse_duration
+from cqels.model.sizes import format_size
+from cqels.model.time import format_time
 
 if TYPE_CHECKING:
     from cqels.engine.engine_state import EngineState
     from cqels.engine.executor import Executor, Job
-    from cqels.engine.registry import Registry
     from cqels.engine.running_query import Running
     from cqels.kernels.memory.arena import Arena
 
 SLICE = 128
 """Elements after which a pipeline with a budget is looked at."""
-STRETCH = SECOND // 2
-"""Work of a query after which its time is judged."""
 
 
 def now() -> int:
     """The processor time of this thread."""
     return thread_time_ns()
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The most that a query may take: bytes of state, and nanoseconds for an element."""
-
-    memory: int | None = None
-    time: int | None = None
-
-    @staticmethod
-    def of(memory: int | str | None, time: int | str | None) -> Budget | None:
-        """What texts such as `200MB` and `5ms` say, None if they say nothing."""
-        if memory is None and time is None:
-            return None
-        for value in (memory, time):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | str)):
-                raise refused("budget", value, "write it as in memory='200MB', time='5ms'")
-        try:
-            made = Budget(
-                parse_size(memory) if isinstance(memory, str) else memory,
-                parse_duration(time) if isinstance(time, str) else time,
-            )
-        except ValueError as error:
-            raise CqelsError(f"the budget of a query: {error}") from None
-        if any(each is not None and each <= 0 for each in (made.memory, made.time)):
-            raise CqelsError("the budget of a query: there must be something to spend")
-        if any(each is not None and each > LATEST for each in (made.memory, made.time)):
-            raise CqelsError("the budget of a query: a number does not fit in 64 bits", hint="leave it out")
-        return made
-
-
-@dataclass(eq=False)
-class Guard:
-    """What a query has taken of its budget."""
-
-    budget: Budget
-    spent: int = 0
-    """Nanoseconds since its time was judged."""
-    elements: int = 0
-    """Of its streams, since then."""
-    warm: bool = False
-    """Its programs have been loaded here: the stretch in which they were is not judged."""
-
-    def state(self) -> dict[str, int | None]:
-        """What is remembered, as plain values."""
-        limits = {"memory": self.budget.memory, "time": self.budget.time}
-        return {**limits, "spent": self.spent, "elements": self.elements}
-
-    def overdue(self, spent: int, elements: int) -> str | None:
-        """What is wrong with the time that it takes, in the middle of an element: with more work than is judged."""
-        assert self.budget.time is not None
-        spent, elements = self.spent + spent, max(self.elements + elements, 1)
-        if spent < (STRETCH if self.warm else 2 * STRETCH) or spent // elements <= self.budget.time:
-            return None
-        return f"an element takes it {_short(spent // elements)}, and {format_duration(self.budget.time)} is the most"
-
-    def judged(self, spent: int, elements: int) -> str | None:
-        """Count work. What is wrong with the time that it takes, if a stretch is over; then another one begins."""
-        if self.budget.time is None:
-            return None
-        self.spent, self.elements = self.spent + spent, self.elements + elements
-        if self.spent < STRETCH:
-            return None
-        mean = self.spent // max(self.elements, 1)
-        wrong = self.warm and mean > self.budget.time
-        self.spent, self.elements, self.warm = 0, 0, True
-        if not wrong:
-            return None
-        return f"an element takes it {_short(mean)}, and {format_duration(self.budget.time)} is the most"
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The end of a query: why, and how many of its ticks were complete, whose results stay."""
-
-    reason: str
-    ticks: int
 
 
 class _Exceeded(Exception):
@@ -129,14 +47,6 @@ class _Exceeded(Exception):
 
 class _Overdue(BaseException):
     """An element takes far more time than the budget has: no function of a query is to catch this."""
-
-
-def restored(guard: Guard | None, state: dict[str, Any] | None) -> Guard | None:
-    """A guard as it was when its state was written; what this process knows of it stays."""
-    if state is None:
-        return None
-    taken = {each: state[each] for each in ("spent", "elements")}
-    return Guard(Budget(state["memory"], state["time"]), **taken, warm=guard is not None and guard.warm)
 
 
 # ---------------------------------------------------------------- memory
@@ -219,9 +129,9 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     state, guard = executor.state, running.guard
     words = state.arena.words
     assert guard is not None
-    known, place = state.stops.get(running.name), running.pipeline.offset
+    known, offset = state.stops.get(running.name), running.pipeline.offset
     if known is not None:
-        left = known.ticks - int(words[place + scheduler.TICKS])
+        left = known.ticks - int(words[offset + scheduler.TICKS])
         if left <= 0:
             reasons.append(known.reason)
             return True
@@ -229,14 +139,14 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     timed = state.judging and guard.budget.time is not None
     count, first, began = (
         int(words[block + scheduler.ELEMENTS]),
-        int(words[place + scheduler.NEXT]),
+        int(words[offset + scheduler.NEXT]),
         now() if timed else 0,
     )
 
     late: list[str] = []
 
     def is_late(time: int | None) -> bool:
-        reason = guard.overdue((now() if time is None else time) - began, int(words[place + scheduler.NEXT]) - first)
+        reason = guard.overdue((now() if time is None else time) - began, int(words[offset + scheduler.NEXT]) - first)
         late.extend([reason] if reason else [])
         return reason is not None
 
@@ -253,7 +163,7 @@ def _is_worked_off(executor: Executor, running: Running, block: int, end: int, r
     finally:
         words[block + scheduler.ELEMENTS] = count
     if timed:
-        read = np.isin(_events(state.arena, block)[first : int(words[place + scheduler.NEXT]), 2], [*running.streams])
+        read = np.isin(_events(state.arena, block)[first : int(words[offset + scheduler.NEXT]), 2], [*running.streams])
         reason = guard.judged(now() - began, int(np.count_nonzero(read)))
         if reason is not None:
             reasons.append(reason)
@@ -297,16 +207,6 @@ def stop(state: EngineState, running: Running, why: str, number: int, time: int 
         state.ended.append(running)
 
 
-def stop_uncompiled(registry: Registry, running: Running, error: Exception) -> None:
-    """End queries that could not be compiled; their registration has told all that can be known without trying."""
-    reason = " ".join(str(error).split()) or type(error).__name__
-    registry.state.free_pipeline(running)
-    for each in registry.separated(running):
-        each.stopped = Stop(f"query {each.name} was stopped: it cannot run: {reason}", 0)
-        if registry.state.judging:
-            registry.state.ended.append(each)
-
-
 @contextmanager
 def obeying(state: EngineState, stops: Mapping[str, Stop]) -> Iterator[None]:
     """Do again what was done before: queries are stopped where they were then, and nowhere else."""
@@ -322,15 +222,3 @@ def obeying(state: EngineState, stops: Mapping[str, Stop]) -> Iterator[None]:
 
 def _too_large(guard: Guard) -> str:
     return f"its state takes more than {format_size(guard.budget.memory or 0)}"
-
-
-def _short(nanoseconds: int) -> str:
-    """A duration with three digits.
-
-    >>> _short(7_123_456)
-    '7.12ms'
-    """
-    for unit, size in (("s", SECOND), ("ms", SECOND // 1000), ("us", 1000)):
-        if nanoseconds >= size:
-            return f"{nanoseconds / size:.3g}{unit}"
-    return f"{nanoseconds}ns"
