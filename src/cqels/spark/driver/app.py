@@ -13,7 +13,7 @@ from functools import cached_property, reduce
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, get_args
 from uuid import uuid4
 
 from pyoxigraph import NamedNode
@@ -24,9 +24,11 @@ from cqels.engine.state.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.ingest.declarations import FUTURE, check_same
 from cqels.ingest.live_sources import is_live
+from cqels.model.choices import Lost
 from cqels.model.errors import CqelsError, QueryError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
+from cqels.options import AppOptions
 from cqels.plan.algebra import Query, QueryText, Service, Values, sources_of, walk_plan
 from cqels.plan.partitioning import NotSpread, Spread, spreading
 from cqels.plan.plan_json import fingerprint
@@ -34,7 +36,7 @@ from cqels.plan.prepare import is_same
 from cqels.plan.prepare import planned as as_planned
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.dataset_updates import Updates
-from cqels.spark.driver.placement import BUFFERS, Load, checked, keys, placed
+from cqels.spark.driver.placement import BUFFERS, Load, keys, placed
 from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted
 from cqels.spark.lift.row_lifts import Lift, Lifting
 from cqels.spark.lift.row_schemas import SENT_COLUMNS
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
 
-LOST = ("stop", "continue", "rebuild")
+LOST = get_args(Lost)
 """What can be done where results that were written are gone."""
 _LOG = logging.getLogger("cqels")
 LARGEST_CARRIED = 1 << 20
@@ -130,21 +132,44 @@ class App:
         answer that differs goes to the engines behind a micro-batch.  The checkpoint keeps the answers, and what the
         engines knew when: so results do not depend on when an engine is made again.
         """
-        self._session = spark
-        self._checkpoint = None if checkpoint is None else Path(checkpoint)
-        self._instances = instances
-        self._start = parse_time(start)
-        self._until = None if until is None else parse_time(until)
-        self._follow, self._speed, self._batch_bytes, self._strict = follow, speed, batch_bytes, strict
-        self._store = Store() if store is None else store  # an empty one is false
+        self._begin(
+            spark,
+            AppOptions(
+                checkpoint=None if checkpoint is None else Path(checkpoint),
+                instances=instances,
+                start=parse_time(start),
+                until=None if until is None else parse_time(until),
+                follow=follow,
+                speed=speed,
+                batch_bytes=batch_bytes,
+                strict=strict,
+                placement=placement,
+                changing=changing,
+            ),
+            store,
+        )
         if allow_service is not None or allow_load is not None:
             self._store.services.permissions = Permissions.of(allow_service, allow_load)
         if service_refresh is not None:
             self._store.services.refresh = interval(service_refresh)
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession | Callable[[], SparkSession], options: AppOptions, store: Store | None = None
+    ) -> Self:
+        """An application with an options object, which the command line or a pipeline file has filled."""
+        made = cls.__new__(cls)
+        made._begin(spark, options, store)
+        return made
+
+    def _begin(
+        self, spark: SparkSession | Callable[[], SparkSession], options: AppOptions, store: Store | None
+    ) -> None:
+        self._session, self._options = spark, options
+        self._store = Store() if store is None else store  # an empty one is false
         self._services = Asked()
         self._known: dict[str, Values] = {}
         """What endpoints answered first, as the checkpoint knows it."""
-        self._placement, self._changing = checked(placement), changing
         self._streams: dict[str, StreamSettings] = {}
         self._sources: list[_Source] = []
         self._firsts: dict[int, tuple[int, ...]] = {}
@@ -337,7 +362,7 @@ class App:
         if by is None:
             return (query,)
         if by.count is None:
-            by = self._spread[name] = replace(by, count=self._instances or self._partitions())
+            by = self._spread[name] = replace(by, count=self._options.instances or self._partitions())
         return by.how.parts(by.count or 1)
 
     def register(
@@ -398,7 +423,7 @@ class App:
             raise CqelsError("the application has no query", hint="app.add('hot.rq')")
         if not self._streams:
             raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…), or app.files(…)")
-        folder = self._checkpoint or Path(mkdtemp(prefix="cqels-"))
+        folder = self._options.checkpoint or Path(mkdtemp(prefix="cqels-"))
         checkpoint = Checkpoint(folder)
         with one_sentence():
             checkpoint.lock()
@@ -420,7 +445,7 @@ class App:
         from cqels.spark.driver.run import Run
 
         dataset = Dataset.of(self._store)
-        digest = "" if self._checkpoint is None else dataset.digest
+        digest = "" if self._options.checkpoint is None else dataset.digest
         before = self._checked_outputs(checkpoint, (*sinks, rejects), lost)
         manifest = self._manifest(checkpoint, before, digest)
         dataset = checkpoint.dataset(dataset)
@@ -436,10 +461,10 @@ class App:
             sinks,
             rejects,
             metrics,
-            ends=not self._follow and all(each.files is not None for each in self._sources),
-            paced=self._speed is not None,
-            strict=self._strict,
-            temporary=self._checkpoint is None,
+            ends=not self._options.follow and all(each.files is not None for each in self._sources),
+            paced=self._options.speed is not None,
+            strict=self._options.strict,
+            temporary=self._options.checkpoint is None,
         )
         try:
             run.start(replace(dataset, quads=self._carried(dataset.quads)), trigger)
@@ -492,7 +517,7 @@ class App:
             id=uuid4().hex if before is None else before.id,
             instances=len(groups),
             keys=groups,
-            start=self._start,
+            start=self._options.start,
             data=data,
             streams=[
                 {**_told(each), "ends": [number in bounded for number in self._sources_of(each.iri)]}
@@ -537,13 +562,13 @@ class App:
     ) -> dict[str, int]:
         """Where queries run, those that run already where they did."""
         known, closed = ({}, set[int]()) if before is None else (before.placed, before.closed)
-        return placed(queries, instances, known, strategy=self._placement, loads=loads, closed=closed)
+        return placed(queries, instances, known, strategy=self._options.placement, loads=loads, closed=closed)
 
     def check_change(self, before: Manifest) -> None:
         """Refuse to go on with these queries."""
         if not self._queries:
             raise CqelsError("no query would be left", hint="stop the run")
-        if self._holds_back and not self._changing and {*self.running} - {*before.placed}:
+        if self._holds_back and not self._options.changing and {*self.running} - {*before.placed}:
             raise CqelsError(
                 "elements are held back, with the triples alone that the queries there were can match",
                 hint="App(…, changing=True) lets all triples travel, so that queries can be added",
@@ -625,10 +650,10 @@ class App:
             raise
 
     def _count(self) -> int:
-        if self._instances is not None:
-            return self._instances
+        if self._options.instances is not None:
+            return self._options.instances
         running = [*self.running.values()]
-        apart = placed(running, 1 + len(running), strategy=self._placement)
+        apart = placed(running, 1 + len(running), strategy=self._options.placement)
         return max(1, min(self._partitions(), len(set(apart.values()))))
 
     def _partitions(self) -> int:
@@ -637,7 +662,7 @@ class App:
     def _bounded(self) -> frozenset[int]:
         """The sources that end, and are waited for."""
         return frozenset(
-            number for number, each in enumerate(self._sources) if each.files is not None and not self._follow
+            number for number, each in enumerate(self._sources) if each.files is not None and not self._options.follow
         )
 
     def _sources_of(self, stream: str) -> list[int]:
@@ -698,7 +723,7 @@ class App:
 
     def _wanted(self, queries: Sequence[Query], stream: str) -> Wanted | None:
         """What an instance wants of a stream; None if it has no queries any more."""
-        if queries and self._changing and self._holds_back:
+        if queries and self._options.changing and self._holds_back:
             return Wanted(frozenset({ANYTHING}))
         return wanted(queries, stream) if queries else None
 
@@ -707,7 +732,7 @@ class App:
         """Elements may wait for others, and so for queries that come after them."""
         if len(self._bounded()) > 1 or any(each.lateness or each.idle for each in self._streams.values()):
             return True
-        files = [each.files for each in self._sources if each.files is not None and not self._follow]
+        files = [each.files for each in self._sources if each.files is not None and not self._options.follow]
         return any(not Path(each.path).is_file() for each in files)
 
     def program(
@@ -732,8 +757,8 @@ class App:
             bounded=self._bounded(),
             firsts=self._firsts,
             dataset=dataset,
-            start=self._start,
-            until=self._until,
+            start=self._options.start,
+            until=self._options.until,
             origin=origin,
             services=self._carried(Carried(write_answers(answers))) if (answers := self.answers) else None,
         )
@@ -747,18 +772,20 @@ class App:
             if each.files is not None:
                 files.append((number, each.files, wanted))
             elif each.rows is not None and each.lift is not None:
-                rows.append(Lifting(each.iri, number, each.lift, wanted, self._strict, each.future).apply(each.rows))
+                rows.append(
+                    Lifting(each.iri, number, each.lift, wanted, self._options.strict, each.future).apply(each.rows)
+                )
         if files:
             from cqels.spark.source.file_source import BATCH_BYTES, file_rows, prepared
 
             settings = prepared(
                 tuple(files),
                 folder,
-                batch_bytes=self._batch_bytes or BATCH_BYTES,
+                batch_bytes=self._options.batch_bytes or BATCH_BYTES,
                 tasks=self._spark.sparkContext.defaultParallelism,
-                follow=self._follow,
-                speed=self._speed,
-                strict=self._strict,
+                follow=self._options.follow,
+                speed=self._options.speed,
+                strict=self._options.strict,
                 changed={number: each.changed for number, each in enumerate(self._sources)},
             )
             self._firsts = settings.firsts()
