@@ -19,7 +19,7 @@ from cqels.ingest import Rejected, parse_declaration
 from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.plan.prepare import prepare
 from cqels.results import Result
-from cqels.spark.driver import app as module
+from cqels.spark.driver import pipeline_builder
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics
 from cqels.spark.driver.placement import _hash, keys, placed
@@ -213,7 +213,7 @@ def test_a_data_frame_of_results(spark: SparkSession, data: Path, tmp_path: Path
 
 
 def test_much_static_data_is_a_file(spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST_CARRIED", 10)
+    monkeypatch.setattr(pipeline_builder, "LARGEST_CARRIED", 10)
     memory = Memory()
     assert made(spark, data, {"join": JOIN}).run(memory).wait(600)
     assert memory.results("join") == embedded(data, {"join": JOIN})["join"]

@@ -17,6 +17,7 @@ from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Values
 from cqels.spark.driver.app import App
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums, fits
+from cqels.spark.driver.manifest_builder import check_outputs
 from cqels.spark.driver.run import Run, rejected_in
 from cqels.spark.lift.row_lifts import nquads
 from cqels.spark.lift.row_schemas import LATE, REJECTED
@@ -201,7 +202,8 @@ def test_what_to_do_where_results_are_gone_is_asked(tmp_path: Path, caplog: pyte
 
     def taken_up(choice: str, source: str = "files") -> tuple[Manifest | None, Files]:
         sink = Files(tmp_path / "out.csv")
-        return app(source)._checked_outputs(checkpoint, (sink, None), choice), sink
+        made = app(source)
+        return check_outputs(checkpoint, made.queries, made._sources, (sink, None), choice), sink
 
     checkpoint = Checkpoint(tmp_path / "state")
     checkpoint.write(manifest(id="1", queries={"q": "f"}, outputs=[f"{tmp_path / 'out.csv'}"]))
@@ -230,7 +232,7 @@ def test_a_query_is_known_by_its_text_where_it_is_planned_otherwise(tmp_path: Pa
     for known, print in ((text, "of an older release"), (text.replace("NOW", "ALL"), "of this one")):
         before = manifest(queries={"q": "of an older release"}, texts={"q": {"text": known}})
         now = manifest(queries={"q": "of this one"})
-        app._recognize(before, now)
+        app._manifests.recognize(before, now)
         assert now.queries == {"q": print}
 
 

@@ -6,23 +6,22 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import typer
-from pyoxigraph import NamedNode
 
 from cqels.cli.output_paths import check_places
-from cqels.ingest import Rejected, StreamDeclaration, Tally, parse_declaration
-from cqels.ingest.dataset_files import file_and_format
+from cqels.ingest import Rejected, StreamDeclaration, Tally
 from cqels.ingest.input_files import files_of
 from cqels.ingest.live_sources import is_live
 from cqels.ingest.standard_input import STANDARD_INPUT
 from cqels.model.errors import CqelsError, DataError, QueryError, Source
-from cqels.model.time import format_time, parse_duration, parse_time
+from cqels.model.time import format_time
+from cqels.options import DatasetOptions, PipelineOptions
 from cqels.plan.algebra import Query
-from cqels.results import Result, ResultWriter, file_name, format_of_file, writer_for
+from cqels.results import Result, ResultWriter, file_name, writer_for
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
 
@@ -34,108 +33,52 @@ SHOWN_REJECTS = 5
 """How many rejected elements are shown on the terminal one by one; all of them are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnSpark:
-    """What is asked for that only Spark can do. None is what was not asked for."""
-
-    master: str | None = None
-    checkpoint: Path | None = None
-    lost: str | None = None
-    follow: bool | None = None
-    changed: str | None = None
-    speed: float | None = None
-    instances: int | None = None
-    partitions: int | None = None
-    placement: str | None = None
-    spread: bool | None = None
-    batch: str | None = None
-    trigger: str | None = None
-    metrics: Path | None = None
-    prometheus: str | None = None
-    ui: bool | None = None
-    conf: tuple[str, ...] | None = None
-
-    def asked(self) -> list[str]:
-        """The options that were given."""
-        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name) is not None]
-
-
 @dataclass
 class Run:
     """One run of some queries, all of which have names, over some files."""
 
-    engine: str
+    options: PipelineOptions
     queries: list[tuple[Query, Source]]
-    streams: list[str]
-    data: list[Path]
-    graphs: list[str]
-    format: str | None
-    out: str | None
-    store: Path | None
-    rejects: Path | None
-    strict: bool
-    until: str | None
-    start: str
-    analyze: bool
-    memory: str | None = None
-    time: str | None = None
-    """The budget of each query."""
-    spark: OnSpark = OnSpark()
-    allow_service: list[str] | None = None
-    allow_load: list[Path] | None = None
-    service_refresh: str | None = None
 
     def execute(self) -> None:
-        written = {"--out": self.out, "--rejects": self.rejects, "--metrics": self.spark.metrics}
-        check_places(written, self._read())
-        if self.engine == "spark":
-            if self.analyze:
-                hint = "add --engine embedded; on Spark --metrics FILE has the counts of each micro-batch"
-                raise CqelsError("--analyze shows the plan of an engine in this process", hint=hint)
-            if self.streams:  # without one there is nothing to spread: one tick, here
-                from cqels.cli.run_spark import execute
+        output = self.options.output
+        check_places({"--out": output.out, "--rejects": output.rejects, "--metrics": output.metrics}, self._read())
+        if self.options.engine == "spark":
+            from cqels.cli.run_spark import execute
 
-                execute(self)
-                return
-        if asked := self.spark.asked():
-            why = "with a --stream" if self.engine == "spark" else "with --engine spark"
-            raise CqelsError(f"{', '.join(asked)} can be asked for only {why}")
-        self._here()
+            execute(self)
+        else:
+            self._here()
 
     def _read(self) -> Iterator[str | Path]:
         """The files and folders that are read."""
-        for declaration in map(parse_declaration, self.streams):
+        for declaration in self.options.input.stream:
             if is_live(declaration):
                 continue
             path = declaration.path
             yield path
             with suppress(DataError):  # there may be none yet
                 yield from files_of(path)
-        yield from (file_and_format(str(each))[0] for each in self.data)
-        yield from (_graph(text)[1] for text in self.graphs)
+        yield from (each.path for each in (*self.options.dataset.data, *self.options.dataset.graph))
         yield from (source.name for _, source in self.queries)
 
     def _here(self) -> None:
         """In this process."""
-        engine = "embedded" if self.engine == "spark" else self.engine
-        replay = _replay(engine)
+        input, output, queries = self.options.input, self.options.output, self.options.queries
+        replay = _replay(self.options.engine)
         options: dict[str, Any] = {}
-        if self.memory is not None or self.time is not None:
-            if engine == "reference":
-                raise CqelsError("the reference has no budgets for queries", hint="leave out --engine reference")
-            options |= {"memory": self.memory, "time": self.time}
-        if self.analyze:
-            if engine == "reference":
-                raise CqelsError("--analyze shows what the incremental engine did", hint="leave out --engine reference")
+        if queries.has_budget:
+            options |= {"memory": queries.memory_per_query, "time": queries.time_per_query}
+        if output.analyze:
             options["analysed"] = lambda text: sys.stderr.write(text + "\n")
-        declarations = [parse_declaration(text) for text in self.streams]
+        declarations = list(input.stream)
         self._check_standard_input(declarations)
         live = any(map(is_live, declarations))
-        dataset = self.dataset()
+        dataset = open_dataset(self.options.dataset)
         with ExitStack() as stack:
-            reject = stack.enter_context(_reject_sink(self.rejects))
+            reject = stack.enter_context(_reject_sink(output.rejects))
             writers, outputs = self._writers(stack)
-            tally = stack.enter_context(_status(self.out is not None))
+            tally = stack.enter_context(_status(output.out is not None))
             stack.enter_context(telling(sys.stderr))
             if live:
                 _flush_with(tally, outputs)
@@ -145,10 +88,10 @@ class Run:
                     [query for query, _ in self.queries],
                     declarations,
                     dataset,
-                    start=self.start_time,
-                    until=self.until_time,
+                    start=input.start,
+                    until=input.until,
                     reject=reject,
-                    strict=self.strict,
+                    strict=input.strict,
                     tally=tally,
                     **options,
                 ):
@@ -156,39 +99,6 @@ class Run:
         summary(tally)
         if tally.stopped:
             raise typer.Exit(SOME_STOPPED)
-
-    # ------------------------------------------------------------ what was asked for
-
-    @property
-    def start_time(self) -> int:
-        return _time(self.start, "--start")
-
-    @property
-    def until_time(self) -> int | None:
-        return None if self.until is None else _time(self.until, "--until")
-
-    @property
-    def to_folder(self) -> bool:
-        """Results go to a file for each query."""
-        return self.out is not None and (self.out.endswith("/") or Path(self.out).is_dir())
-
-    @property
-    def chosen_format(self) -> str:
-        """That which was asked for, or that the name of the file tells; else text, in a folder CSV."""
-        return self.format or (format_of_file(self.out or "") or ("csv" if self.to_folder else "text"))
-
-    def dataset(self) -> Store:
-        """The static data."""
-        dataset = Store(self.store, permissions=Permissions.of(_several(self.allow_service), self.allow_load))
-        if self.service_refresh is not None:
-            dataset.services.refresh = _interval(self.service_refresh)
-        for each in self.data:
-            path, format = file_and_format(str(each))
-            dataset.load(path, format=format)
-        for text in self.graphs:
-            iri, path, format = _graph(text)
-            dataset.load(path, iri, format=format)
-        return dataset
 
     @contextmanager
     def placing(self) -> Iterator[None]:
@@ -211,17 +121,18 @@ class Run:
 
     def _writers(self, stack: ExitStack) -> tuple[dict[int, Callable[[Result], None]], list[TextIO]]:
         """What writes the results of each query, and the files that they go to."""
-        format, several = self.chosen_format, len(self.queries) > 1
+        output_options = self.options.output
+        out, format, several = output_options.out, output_options.chosen_format, len(self.queries) > 1
         if format == "parquet":
             raise CqelsError("Parquet is written on Spark", hint="leave out --engine, or choose another format")
-        if (self.out or "").startswith("kafka:"):
+        if (out or "").startswith("kafka:"):
             raise CqelsError("results go to Kafka on Spark", hint="leave out --engine")
-        together = None if self.to_folder else stack.enter_context(opened(self.out, sys.stdout))
+        together = None if output_options.to_folder else stack.enter_context(opened(out, sys.stdout))
         made: dict[int, Callable[[Result], None]] = {}
         outputs = [together] if together is not None else []
         for query, _ in self.queries:
             if together is None:
-                path = Path(self.out or "") / file_name(query.name or "", format)
+                path = Path(out or "") / file_name(query.name or "", format)
                 output = stack.enter_context(opened(path, sys.stdout))
                 outputs.append(output)
             else:
@@ -233,19 +144,14 @@ class Run:
         return made, outputs
 
 
-def _several(texts: list[str] | None) -> list[str] | None:
-    """What is given several times, or with commas."""
-    return None if texts is None else [each for text in texts for each in text.split(",") if each.strip()]
-
-
-def _interval(text: str) -> int:
-    try:
-        length = parse_duration(text)
-    except ValueError as error:
-        raise CqelsError(f"--service-refresh: {error}") from None
-    if length <= 0:
-        raise CqelsError("--service-refresh: the interval is not longer than 0", hint="--service-refresh 5m")
-    return length
+def open_dataset(options: DatasetOptions) -> Store:
+    """The static data."""
+    dataset = Store(options.store, permissions=Permissions.of(options.allow_service, options.allow_load))
+    if options.service_refresh is not None:
+        dataset.services.refresh = options.service_refresh
+    for each in (*options.data, *options.graph):
+        dataset.load(each.path, each.graph, format=each.format)
+    return dataset
 
 
 def _replay(engine: str) -> Callable[..., Iterator[tuple[Query, Result]]]:
@@ -265,25 +171,6 @@ def _named(writer: ResultWriter, output: TextIO) -> Callable[[Result], None]:
         writer.write(result)
 
     return write
-
-
-def _time(text: str, option: str) -> int:
-    try:
-        return parse_time(text)
-    except ValueError as error:
-        raise CqelsError(f"{option}: {error}", hint="write for example 40s or 2026-01-31T12:00:00Z") from None
-
-
-def _graph(text: str) -> tuple[NamedNode, str, str | None]:
-    iri, separator, path = text[1:].partition(">=") if text.startswith("<") else text.partition("=")
-    try:
-        if not separator or not path:
-            raise ValueError(text)
-        return NamedNode(iri), *file_and_format(path)
-    except ValueError:
-        raise CqelsError(
-            f"--graph {text}: this is not an IRI and a file", hint="write --graph '<iri>=file.ttl'"
-        ) from None
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cqels.cli.run_local import SOME_STOPPED, OnSpark, Run, opened, summary, telling
+from cqels.cli.run_local import SOME_STOPPED, Run, open_dataset, opened, summary, telling
 from cqels.cli.signals import Stopping
-from cqels.ingest import StreamDeclaration, Tally, parse_declaration
+from cqels.ingest import Tally
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted
-from cqels.model.sizes import parse_size
-from cqels.model.time import MILLISECOND, parse_duration
+from cqels.model.time import MILLISECOND
+from cqels.options import AppOptions, OutputOptions
 
 if TYPE_CHECKING:
     from cqels.spark.driver.app import App
@@ -38,28 +38,25 @@ _LOGGERS = ("py4j", "pyspark", "py.warnings")
 def execute(run: Run) -> None:
     """Run queries on Spark until their streams end, or until a signal."""
     check_installed()
-    asked = run.spark
-    settings = _settings(asked)
-    size = _batch(asked.batch)
-    trigger = _trigger(asked.trigger)
-    declarations = [parse_declaration(text) for text in run.streams]
-    partitions = asked.partitions or asked.instances or _tasks(run)
-    with Java(asked.master, partitions, ui=bool(asked.ui), settings=settings) as java:
-        app = _app(run, declarations, java, size)
+    options = run.options.run
+    trigger = f"{(options.trigger or 0) // MILLISECOND} milliseconds"
+    partitions = options.partitions or options.instances or _tasks(run)
+    with Java(options.master, partitions, ui=options.ui, settings=dict(options.conf)) as java:
+        app = _app(run, java)
         pipeline, metrics = None, None
         with Stopping(java.kill) as stopping, ExitStack() as stack:
-            metrics, status = _measures(asked, stack)
+            metrics, status = _measures(run.options.output, stack)
             stack.enter_context(telling(status.above(sys.stderr)))
             status.show("starting Spark …")
             sink = _sink(run, status, stack)
             rejects = _rejects(run, status)
             session = java.start()
             stopping.listen()  # PySpark has its own idea of Ctrl-C
-            if asked.ui:
+            if options.ui:
                 status.above(sys.stderr).write(f"Spark shows what it does at {session.sparkContext.uiWebUrl}\n")
             if not stopping.asked:
                 with run.placing():
-                    lost = run.spark.lost or "stop"
+                    lost = options.lost or "stop"
                     pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger, lost=lost)
                 attend(pipeline, stopping)
         _tell_end(run, metrics, stopping, pipeline)
@@ -176,77 +173,40 @@ class Java:
 
 def _tasks(run: Run) -> int:
     """How many engines there may be side by side, if nobody says."""
-    there = cores(run.spark.master)
-    if not run.spark.spread:
+    there = cores(run.options.run.master)
+    if not run.options.run.spread:
         return min(there, len(run.queries))
     if there == sys.maxsize:
         raise CqelsError("--spread: over how many engines is not known", hint="--instances 8")
     return there
 
 
-def _settings(asked: OnSpark) -> dict[str, str]:
-    settings = {}
-    for text in asked.conf or ():
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise CqelsError(f"--conf {text}: this is not a setting", hint="write --conf spark.driver.memory=4g")
-        settings[key.strip()] = value.strip()
-    return settings
-
-
-def _trigger(text: str | None) -> str:
-    try:
-        length = parse_duration(text or "0s")
-    except ValueError as error:
-        raise CqelsError(f"--trigger: {error}") from None
-    return f"{length // MILLISECOND} milliseconds"
-
-
-def _batch(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise CqelsError(f"--batch: {error}") from None
-
-
-def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int | None) -> App:
+def _app(run: Run, java: Java) -> App:
     """The application; all is checked that can be without Java."""
     from cqels.ingest.stream_files import check_files
     from cqels.spark.driver.app import App
-    from cqels.spark.driver.placement import BUFFERS
     from cqels.spark.source.file_catalog import files_there
 
-    asked = run.spark
-    follow = bool(asked.follow)
-    app = App(
-        java.start,
-        checkpoint=asked.checkpoint,
-        instances=asked.instances,
-        start=run.start_time,
-        until=run.until_time,
-        follow=follow,
-        speed=asked.speed,
-        batch_bytes=size,
-        strict=run.strict,
-        store=run.dataset(),
-        placement=asked.placement or BUFFERS,
-    )
-    for each in declarations:
-        app.files(each, changed=asked.changed or "stop")
-        if asked.checkpoint is None or not asked.checkpoint.exists():
-            check_files(each, list(files_there(each, may_be_none=follow)))
+    input, queries, spread = run.options.input, run.options.queries, run.options.run.spread
+    checkpoint = run.options.run.checkpoint
+    app = App.of(java.start, AppOptions.of(run.options), open_dataset(run.options.dataset))
+    for each in input.stream:
+        app.files(each, changed=input.changed or "stop")
+        if checkpoint is None or not checkpoint.exists():
+            check_files(each, list(files_there(each, may_be_none=input.follow)))
     with run.placing():
         for query, _ in run.queries:
-            app.add(query, memory=run.memory, time=run.time, spread=None if asked.spread else False)
+            memory, time = queries.memory_per_query, queries.time_per_query
+            app.add(query, memory=memory, time=time, spread=None if spread else False)
     return app
 
 
-def _measures(asked: OnSpark, stack: ExitStack) -> tuple[Metrics, Status]:
+def _measures(output: OutputOptions, stack: ExitStack) -> tuple[Metrics, Status]:
     from cqels.spark.driver.metrics import Metrics
     from cqels.spark.driver.metrics_export import Endpoint, Status
 
-    port = asked.prometheus if (asked.prometheus or "").isdigit() else None
-    metrics = Metrics(asked.metrics, None if port else asked.prometheus)
+    port = output.prometheus if (output.prometheus or "").isdigit() else None
+    metrics = Metrics(output.metrics, None if port else output.prometheus)
     stack.callback(metrics.close)
     status = stack.enter_context(Status(metrics))
     if port:
@@ -259,22 +219,24 @@ def _measures(asked: OnSpark, stack: ExitStack) -> tuple[Metrics, Status]:
 def _sink(run: Run, status: Status, stack: ExitStack) -> Sink:
     from cqels.spark.sinks import Console, Files, sink_of
 
-    asked = run.spark
-    once = asked.checkpoint is None
-    exact = once and not asked.follow and asked.speed is None
-    if run.out is None:
-        return Console(run.chosen_format, status.above(sys.stdout), exact=exact)
-    if run.out.startswith("kafka:"):
-        return sink_of(run.out)
-    if not run.to_folder and len(run.queries) > 1 and once and run.chosen_format != "parquet":
-        return Console(run.chosen_format, stack.enter_context(opened(run.out, sys.stdout)), exact=exact)
-    return Files(run.out, run.chosen_format, single=not run.to_folder, replace=once, passing=once)
+    input, output = run.options.input, run.options.output
+    out, format = output.out, output.chosen_format
+    once = run.options.run.checkpoint is None
+    exact = once and not input.follow and input.speed is None
+    if out is None:
+        return Console(format, status.above(sys.stdout), exact=exact)
+    if out.startswith("kafka:"):
+        return sink_of(out)
+    if not output.to_folder and len(run.queries) > 1 and once and format != "parquet":
+        return Console(format, stack.enter_context(opened(out, sys.stdout)), exact=exact)
+    return Files(out, format, single=not output.to_folder, replace=once, passing=once)
 
 
 def _rejects(run: Run, status: Status) -> Any:
     from cqels.spark.rejects import Rejects
 
-    return Rejects(run.rejects, stream=status.above(sys.stderr), passing=run.spark.checkpoint is None)
+    passing = run.options.run.checkpoint is None
+    return Rejects(run.options.output.rejects, stream=status.above(sys.stderr), passing=passing)
 
 
 def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, pipeline: Pipeline | None) -> None:
@@ -287,9 +249,9 @@ def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, pipeline: Pipeline
         if stopped:
             raise typer.Exit(SOME_STOPPED)
         return
-    if run.spark.checkpoint is None:
+    if run.options.run.checkpoint is None:
         sys.stderr.write("stopped; with --checkpoint DIR the next run would go on from here\n")
     else:
         sys.stderr.write("stopped; the same command goes on from here\n")
-    if not run.spark.follow:
+    if not run.options.input.follow:
         raise typer.Exit(stopping.code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from cqels.model.errors import CqelsError
@@ -100,7 +101,8 @@ def _block(group: Sequence[Outcome]) -> Iterator[str]:
     first = group[0]
     facts = ", ".join(f"{count:,} {name}" for name, count in first.data.items())
     what = f"Experiment *{first.experiment}*" if first.experiment else f"Size {first.size}"
-    yield from (f"{what}{': ' + facts if facts else ''}. {first.machine}; {first.date}.", "", "```console")
+    yield from wrap(f"{what}{': ' + facts if facts else ''}. {first.machine}; {first.date}.", 120)
+    yield from ("", "```console")
     yield from (f"$ {each.command}" for each in group)
     yield from ("```", "")
     rows = [row for each in group for row in each.measured]

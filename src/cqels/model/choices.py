@@ -1,0 +1,18 @@
+"""The words that options with a choice take: on the command line, in pipeline files and in Python alike."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+ResultFormat: TypeAlias = Literal["text", "csv", "jsonl", "ntriples", "parquet"]
+Dialect: TypeAlias = Literal["cqels-ql", "c-sparql", "rsp-ql", "sparqlstream", "streaming-sparql", "ep-sparql"]
+Emission: TypeAlias = Literal["istream", "dstream", "rstream", "changes", "snapshot"]
+Policy: TypeAlias = Literal["cqels", "window-close", "cqels-1"]
+"""When a query is evaluated."""
+EngineName: TypeAlias = Literal["spark", "embedded", "reference"]
+Lost: TypeAlias = Literal["stop", "continue", "rebuild"]
+"""What can be done where results that were written are gone."""
+Changed: TypeAlias = Literal["stop", "skip", "reread"]
+"""What can be done with a file that was replaced, shortened or removed."""
+Placement: TypeAlias = Literal["buffers", "latency", "rotation"]
+"""How the engine instance of a query is chosen."""
