@@ -214,7 +214,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
     from cqels.ingest.stream_files import check_files
     from cqels.spark.driver.app import App
     from cqels.spark.driver.placement import BUFFERS
-    from cqels.spark.source.file_catalog import files_there
+    from cqels.spark.source.file_catalog import current_files
 
     asked = run.spark
     follow = bool(asked.follow)
@@ -234,7 +234,7 @@ def _app(run: Run, declarations: list[StreamDeclaration], java: Java, size: int 
     for each in declarations:
         app.files(each, changed=asked.changed or "stop")
         if asked.checkpoint is None or not asked.checkpoint.exists():
-            check_files(each, list(files_there(each, may_be_none=follow)))
+            check_files(each, list(current_files(each, may_be_none=follow)))
     with run.placing():
         for query, _ in run.queries:
             app.add(query, memory=run.memory, time=run.time, spread=None if asked.spread else False)

@@ -35,11 +35,11 @@ from cqels.plan.prepare import planned as as_planned
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.placement import BUFFERS, Load, checked, keys, placed
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
 from cqels.spark.lift.row_lifts import Lift, Lifting
 from cqels.spark.lift.row_schemas import SENT_COLUMNS
-from cqels.spark.operator.engine_instance import Carried, Dataset, Program
-from cqels.spark.source.file_catalog import CHANGED, Changed, check_listed
+from cqels.spark.operator.program import Dataset, Program, ShippedBytes
+from cqels.spark.source.file_catalog import CHANGED, Changed, check_catalog_exists
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
 from cqels.store.service_answers import Asked, without_secrets, write_answers
@@ -427,7 +427,7 @@ class App:
         self._known = checkpoint.answers(before)
         self.keep_answers(checkpoint, manifest)
         if before is None:
-            checkpoint.lasts.begin()
+            checkpoint.stage_files.begin()
         checkpoint.write(manifest)
         run = Run(
             self,
@@ -563,7 +563,7 @@ class App:
 
         Nothing runs meanwhile.
         """
-        from cqels.spark.driver.migration import Moving
+        from cqels.spark.driver.migration import Migration
 
         there = {query.name or "": query for query in queries}
 
@@ -587,8 +587,8 @@ class App:
             budgets=self._manifest_budgets(),
             stopped={name: reason for name, reason in before.stopped.items() if name not in dropped},
         )
-        moving = Moving(self._spark, checkpoint, before, now, program, self._partitions())
-        moving.move(running, move, loads)
+        moving = Migration(self._spark, checkpoint, before, now, program, self._partitions())
+        moving.migrate(running, move, loads)
         there_are = now.instances
         more = max(0, self._count() - (there_are - len(now.closed)))
         places = self.placed(running, there_are + more, now, loads)
@@ -649,12 +649,12 @@ class App:
     def pipeline(self, name: str, manifest: Manifest, dataset: Dataset, checkpoint: Checkpoint) -> DataFrame:
         """What the engines of a manifest send."""
         origins = {
-            int(number): self._carried(Carried((checkpoint.folder / file).read_bytes()))
+            int(number): self._carried(ShippedBytes((checkpoint.folder / file).read_bytes()))
             for number, file in manifest.origins.items()
         }
         folder = checkpoint.folder / "files"
         if checkpoint.is_planned and any(each.files is not None for each in self._sources):
-            check_listed(folder)
+            check_catalog_exists(folder)
         updates = Updates(checkpoint.updates) if manifest.updates else None
         return self._pipeline(
             name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again, manifest.queries, updates
@@ -667,7 +667,7 @@ class App:
         groups: Sequence[int],
         dataset: Dataset,
         folder: Path | None,
-        origins: Mapping[int, Carried] | None = None,
+        origins: Mapping[int, ShippedBytes] | None = None,
         again: Mapping[str, int] | None = None,
         prints: Mapping[str, str] | None = None,
         updates: Updates | None = None,
@@ -696,11 +696,11 @@ class App:
             .transformWithState(Evaluation(programs), SENT_COLUMNS, "append", "none")
         )
 
-    def _wanted(self, queries: Sequence[Query], stream: str) -> Wanted | None:
+    def _wanted(self, queries: Sequence[Query], stream: str) -> PushedPatterns | None:
         """What an instance wants of a stream; None if it has no queries any more."""
         if queries and self._changing and self._holds_back:
-            return Wanted(frozenset({ANYTHING}))
-        return wanted(queries, stream) if queries else None
+            return PushedPatterns(frozenset({ANYTHING}))
+        return pushed_patterns(queries, stream) if queries else None
 
     @property
     def _holds_back(self) -> bool:
@@ -716,7 +716,7 @@ class App:
         queries: Sequence[Query],
         dataset: Dataset,
         again: Mapping[str, int],
-        origin: Carried | None = None,
+        origin: ShippedBytes | None = None,
         prints: Mapping[str, str] | None = None,
     ) -> Program:
         """What an instance runs."""
@@ -735,11 +735,11 @@ class App:
             start=self._start,
             until=self._until,
             origin=origin,
-            services=self._carried(Carried(write_answers(answers))) if (answers := self.answers) else None,
+            services=self._carried(ShippedBytes(write_answers(answers))) if (answers := self.answers) else None,
         )
         return replace(made, queries=self._carried(made.queries))
 
-    def _rows(self, wants: Mapping[str, tuple[Wanted | None, ...]], folder: Path | None) -> list[DataFrame]:
+    def _rows(self, wants: Mapping[str, tuple[PushedPatterns | None, ...]], folder: Path | None) -> list[DataFrame]:
         rows = []
         files = []
         for number, each in enumerate(self._sources):
@@ -749,7 +749,8 @@ class App:
             elif each.rows is not None and each.lift is not None:
                 rows.append(Lifting(each.iri, number, each.lift, wanted, self._strict, each.future).apply(each.rows))
         if files:
-            from cqels.spark.source.file_source import BATCH_BYTES, file_rows, prepared
+            from cqels.spark.source.file_source import file_rows
+            from cqels.spark.source.file_source_settings import BATCH_BYTES, prepared
 
             settings = prepared(
                 tuple(files),
@@ -765,7 +766,7 @@ class App:
             rows.append(file_rows(self._spark, settings))
         return rows
 
-    def _carried(self, carried: Carried) -> Carried:
+    def _carried(self, carried: ShippedBytes) -> ShippedBytes:
         """Bytes on their way: many travel as a file."""
         if len(carried.content) <= LARGEST_CARRIED:
             return carried
@@ -774,7 +775,7 @@ class App:
         file.write_bytes(carried.content)
         self._spark.sparkContext.addFile(str(file))  # which is fetched as long as the session lives
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return Carried(file=file.name)
+        return ShippedBytes(file=file.name)
 
     def _check(self, query: Query) -> None:
         self._store.check_graphs(query)
