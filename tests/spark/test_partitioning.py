@@ -1,4 +1,4 @@
-"""A query that is spread: its parts together send what it sends as a whole, wherever they are."""
+"""A partitioned query: its parts together send what it sends as a whole, wherever they are."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def test_what_cannot_be_spread_is_refused(spark: SparkSession, data: str) -> Non
     assert [*app.running] == ["q"]
 
 
-# ---------------------------------------------------------------- what is kept of a rest
+# ---------------------------------------------------------------- what is kept of a global stage
 
 
 MANY = PREFIX + "SELECT ?v (COUNT(?o) AS ?n) { STREAM :a [NOW] { ?o :is ?v } } GROUP BY ?v ORDER BY DESC(?n) LIMIT 2"
@@ -399,7 +399,7 @@ MANY = PREFIX + "SELECT ?v (COUNT(?o) AS ?n) { STREAM :a [NOW] { ?o :is ?v } } G
     lost=st.sets(st.integers(0, 7)),
     again=st.sets(st.integers(0, 7)),
 )
-def test_a_rest_goes_on_from_what_is_kept(
+def test_a_global_stage_goes_on_from_what_is_kept(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[int, int]]],
     lost: set[int],
@@ -464,7 +464,7 @@ def test_a_rest_that_is_damaged_is_refused(tmp_path: Path) -> None:
     again()
 
 
-def test_the_last_files_of_rests_are_told(tmp_path: Path) -> None:
+def test_the_last_files_of_stages_are_known(tmp_path: Path) -> None:
     path = tmp_path / "new" / "rests.json"
     with pytest.raises(CqelsError, match=r"rests\.json is gone"):
         LastFilesIndex(path).read()
