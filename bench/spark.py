@@ -31,9 +31,10 @@ from cqels.plan.prepare import prepare
 from cqels.scenarios.measured import embedded, micro_batches, on_spark
 from cqels.scenarios.scenario import Data
 from cqels.spark import start, stop
-from cqels.spark.lift.predicate_pushdown import wanted
+from cqels.spark.lift.predicate_pushdown import pushed_patterns
 from cqels.spark.lift.row_schemas import SENT_COLUMNS
 from cqels.spark.source.file_source import file_rows
+from cqels.spark.source.file_source_settings import prepared
 
 MARKS = "<!-- spark: written by bench/spark.py -->", "<!-- end of spark -->"
 EX = "http://ex.org/"
@@ -159,7 +160,7 @@ def batch(spark: SparkSession, folder: Path, *, triples: int) -> Bars:
 
 def _nothing(spark: SparkSession, few: Data, text: str, size: int) -> list[float]:
     plans = asked(text)
-    streams = [(number, each, (wanted(plans, each.iri),)) for number, each in enumerate(few.declarations)]
+    streams = [(number, each, (pushed_patterns(plans, each.iri),)) for number, each in enumerate(few.declarations)]
     times = [perf_counter()]
 
     def note(frame: Any, number: int) -> None:
@@ -168,7 +169,7 @@ def _nothing(spark: SparkSession, few: Data, text: str, size: int) -> list[float
 
     with tempfile.TemporaryDirectory() as folder:
         running = (
-            file_rows(spark, streams, folder=Path(folder) / "files", batch_bytes=size)
+            file_rows(spark, prepared(streams, Path(folder) / "files", batch_bytes=size))
             .groupBy("instance")
             .transformWithState(Nothing(), SENT_COLUMNS, "append", "none")
             .writeStream.foreachBatch(note)

@@ -25,11 +25,12 @@ from cqels.kernels.memory.arena import Arena
 from cqels.kernels.readers.line_blocks import tokenize
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark import start, stop
-from cqels.spark.lift.block_writer import Packer
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.block_writer import BlockWriter
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
 from cqels.spark.source.file_source import file_rows
+from cqels.spark.source.file_source_settings import prepared
 
-ALL = Wanted(frozenset([ANYTHING]))
+ALL = PushedPatterns(frozenset([ANYTHING]))
 MEGABYTE = 1 << 20
 GENERATED = "http://www.w3.org/ns/prov#generatedAtTime"
 
@@ -70,9 +71,9 @@ def read(declaration: StreamDeclaration) -> None:
 
 
 def packed(declaration: StreamDeclaration) -> None:
-    packer = Packer(0, (ALL,))
-    for batch in file_batches(declaration, Path(declaration.path), None, 0, packer.intake, refuse):
-        list(packer.blocks(batch, "", 0, 0))
+    writer = BlockWriter(0, (ALL,))
+    for batch in file_batches(declaration, Path(declaration.path), None, 0, writer.intake, refuse):
+        list(writer.blocks(batch, "", 0, 0))
 
 
 def seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
@@ -90,7 +91,7 @@ def main() -> None:
     spark = start(master="local[2]")
 
     def through(declaration: StreamDeclaration, size: int) -> None:
-        rows = file_rows(spark, [(0, declaration, (ALL,))], folder=None, batch_bytes=size * MEGABYTE)
+        rows = file_rows(spark, prepared([(0, declaration, (ALL,))], None, batch_bytes=size * MEGABYTE))
         query = rows.writeStream.format("noop").trigger(availableNow=True).start()
         query.awaitTermination()
 

@@ -22,9 +22,9 @@ from cqels.plan.algebra import Values
 from cqels.plan.partitioning import partition_query
 from cqels.plan.prepare import prepare
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums
-from cqels.spark.driver.global_stages import Lasts, Resting, Told
+from cqels.spark.driver.global_stages import CheckpointedStage, LastFilesIndex, PartOutput
 from cqels.spark.operator import stateful_processor
-from cqels.spark.operator.engine_instance import Dataset, Origin
+from cqels.spark.operator.program import Dataset, Origin
 from cqels.spark.sink.exactly_once_file import GrowingFile, read_progress
 from cqels.spark.source.file_catalog import Catalog
 from cqels.store.dataset import Store
@@ -171,11 +171,11 @@ def lists(folder: Path) -> dict[str, Kept]:
     for name in ("one", "two", "three"):
         (folder / f"{name}.nt").write_text(f"<x:s> <x:p> <x:{name}> 1000 .\n")
     streams = {number: declare(EX + "a", folder / f"{name}.nt") for number, name in enumerate(("one", "two", "three"))}
-    Catalog(folder / "files", streams).make(follow=False)
+    Catalog(folder / "files", streams).create(follow=False)
 
     def read() -> list[Any]:  # a cut last line is forgotten, unless it was read
         listed = Catalog(folder / "files", streams)
-        return [list(listed.between(number, (0, 0), (1, 0))) for number in streams]
+        return [list(listed.ranges(number, (0, 0), (1, 0))) for number in streams]
 
     return {"files": of_file(folder / "files" / "files.jsonl", read)}
 
@@ -185,18 +185,20 @@ def rests(folder: Path) -> dict[str, Kept]:
     query = prepare(MANY, name="many", emit="changes")
     rest = partition_query(query).global_stage
     assert rest is not None
-    resting, there = Resting(query, rest, folder / "rest"), set[tuple[int, int]]()
+    stage, there = CheckpointedStage(query, rest, folder / "rest"), set[tuple[int, int]]()
     for number in range(4):
         now = {(number, number), (number, 1)}
-        resting.work_off(number, [Told([payload(number, there, now)], 7)])
+        stage.process(number, [PartOutput([payload(number, there, now)], 7)])
         there = now
-    resting.close()
-    Lasts(folder / "rests.json").write({"rest": resting.last})
+    stage.close()
+    LastFilesIndex(folder / "rests.json").write({"rest": stage.last})
 
     def again() -> list[Any]:
-        taken = Resting(query, rest, folder / "rest", last=Lasts(folder / "rests.json").read()["rest"])
+        taken = CheckpointedStage(
+            query, rest, folder / "rest", last=LastFilesIndex(folder / "rests.json").read()["rest"]
+        )
         try:
-            made = taken.work_off(4, [Told([payload(4, there, {(5, 5)})], 7)])
+            made = taken.process(4, [PartOutput([payload(4, there, {(5, 5)})], 7)])
             return [] if made is None else [*made.results()]
         finally:
             taken.close()

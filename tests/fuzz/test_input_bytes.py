@@ -36,13 +36,14 @@ import pyarrow
 
 from cqels import lift
 from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
 from cqels.spark.lift.row_lifts import Lift, Lifting
-from cqels.spark.source.file_source import FileReader, prepared
+from cqels.spark.source.file_source import FileReader
+from cqels.spark.source.file_source_settings import prepared
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
 STREAM = "http://ex.org/s"
-ALL = Wanted(frozenset([ANYTHING]))
+ALL = PushedPatterns(frozenset([ANYTHING]))
 SIZE = 12
 """Lines or rows of an input."""
 TEMPLATE = """

@@ -21,11 +21,11 @@ from cqels.model.errors import CqelsError, QueryError
 from cqels.plan.algebra import Query
 from cqels.results import Result
 from cqels.spark.driver.migration import origin_of
-from cqels.spark.lift.block_writer import Packer
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted
+from cqels.spark.lift.block_writer import BlockWriter
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
 from cqels.spark.lift.row_schemas import COMMAND, LATE, REPORT, RESULTS
 from cqels.spark.operator import stateful_processor
-from cqels.spark.operator.engine_instance import Carried, Dataset, Program
+from cqels.spark.operator.program import Dataset, Program, ShippedBytes
 from cqels.spark.operator.stateful_processor import Evaluation
 from cqels.spark.sink.result_batch import Sent
 from cqels.store.dataset import Store
@@ -194,17 +194,17 @@ class Piped:
         elements, self._waiting = self._waiting, []
         rows: list[Any] = []
         for iri, number in self._numbers.items():
-            packer = Packer(number, (self._wanted(iri),))
+            writer = BlockWriter(number, (self._pushed_patterns(iri),))
             for place, each in enumerate(each for each in elements if each.stream == iri):
-                batch = packer.intake.triples(number, each.time, each.triples)
-                rows += [SimpleNamespace(**_whole(row)) for row in packer.blocks(batch, "", place, 0)]
+                batch = writer.intake.triples(number, each.time, each.triples)
+                rows += [SimpleNamespace(**_whole(row)) for row in writer.blocks(batch, "", place, 0)]
         self._batch(rows[::-1])
 
-    def _wanted(self, stream: str) -> Wanted:
+    def _pushed_patterns(self, stream: str) -> PushedPatterns:
         """What travels: all of it where elements are held back, since a query may come before they are let in."""
         if any(each.lateness or each.idle for each in self._streams):
-            return Wanted(frozenset({ANYTHING}))
-        return wanted([each.query for each in self._queries.values()], stream)
+            return PushedPatterns(frozenset({ANYTHING}))
+        return pushed_patterns([each.query for each in self._queries.values()], stream)
 
     def _batch(self, rows: list[Any], without: str | None = None) -> None:
         lost = self._lose()
@@ -253,7 +253,7 @@ class Piped:
             self._streams,
             dataset=self._dataset,
             start=self._start,
-            origin=None if origin is None else Carried(origin),
+            origin=None if origin is None else ShippedBytes(origin),
             budgets={name: budget for name in self._queries if (budget := self._budget(name)) is not None},
         )
 
@@ -290,8 +290,8 @@ def _gone(folder: Path) -> None:
 
 
 def _forget_processes(folder: Path) -> None:
-    for place in [place for place in stateful_processor._ALIVE if place.folder == folder]:
-        del stateful_processor._ALIVE[place]
+    for key in [key for key in stateful_processor._LIVE_ENGINES if key.folder == folder]:
+        del stateful_processor._LIVE_ENGINES[key]
 
 
 def quads_of(store: Store) -> Iterator[Quad]:

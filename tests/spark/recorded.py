@@ -13,10 +13,11 @@ from pyarrow.ipc import open_stream
 from cqels.ingest import Element, Rejected, StreamSettings
 from cqels.plan.algebra import Query
 from cqels.results import Result
-from cqels.spark.lift.block_writer import Packer
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.block_writer import BlockWriter
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
 from cqels.spark.lift.row_schemas import COMMAND
-from cqels.spark.operator.engine_instance import Dataset, Program, registration
+from cqels.spark.operator.instance_commands import registration
+from cqels.spark.operator.program import Dataset, Program
 from cqels.spark.sink.result_batch import Sent, schema_of
 from cqels.store.dataset import Store
 
@@ -24,7 +25,7 @@ from ..incremental import Incremental
 from .going import Going
 from .piped import Asked, quads_of, written
 
-EVERYTHING = Wanted(frozenset({ANYTHING}))
+EVERYTHING = PushedPatterns(frozenset({ANYTHING}))
 Row = dict[str, Any]
 
 
@@ -102,7 +103,7 @@ class Recorded(Incremental):
 
     def batches(self, size: int) -> list[list[Row]]:
         """The rows of micro-batches with at most so many elements, each with commands behind them."""
-        packers = {number: Packer(number, (EVERYTHING,)) for number in self._numbers.values()}
+        writers = {number: BlockWriter(number, (EVERYTHING,)) for number in self._numbers.values()}
         batches: list[list[Row]] = [[]]
         elements, going = 0, Going()
         for number, event in enumerate(self._events):
@@ -118,9 +119,9 @@ class Recorded(Incremental):
                 batches.append([])
                 elements = 0
             elements += 1
-            packer = packers[stream]
-            batch = packer.intake.triples(stream, event.time, event.triples)
-            batches[-1] += [_row("block", stream, number) | row for row in packer.blocks(batch, "", number, 0)]
+            writer = writers[stream]
+            batch = writer.intake.triples(stream, event.time, event.triples)
+            batches[-1] += [_row("block", stream, number) | row for row in writer.blocks(batch, "", number, 0)]
         return batches
 
 

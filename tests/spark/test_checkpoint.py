@@ -16,14 +16,15 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Values
 from cqels.spark.driver.app import App
+from cqels.spark.driver.batch_results import rejected_in
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums, fits
 from cqels.spark.driver.manifest_builder import check_outputs
-from cqels.spark.driver.run import Run, rejected_in
+from cqels.spark.driver.run import Run
 from cqels.spark.lift.row_lifts import nquads
 from cqels.spark.lift.row_schemas import LATE, REJECTED
-from cqels.spark.operator.engine_instance import Dataset
+from cqels.spark.operator.program import Dataset
 from cqels.spark.sinks import Files
-from cqels.spark.source.file_catalog import check_listed
+from cqels.spark.source.file_catalog import check_catalog_exists
 from cqels.store.dataset import Store
 
 ROOMS = '@prefix : <http://ex.org/> . :s1 :in _:kitchen . _:kitchen :name "kitchen" .'
@@ -112,7 +113,7 @@ def test_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
     with pytest.raises(CqelsError, match="offsets/1 is gone"):
         checkpoint.tidy()
     with pytest.raises(CqelsError, match=r"files\.jsonl is gone"):
-        check_listed(tmp_path / "files")
+        check_catalog_exists(tmp_path / "files")
 
 
 def test_other_releases_are_named(tmp_path: Path) -> None:

@@ -30,12 +30,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
-from cqels.spark.lift.row_schemas import files_at
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.spark.lift.row_schemas import files_of_sequence
 from cqels.spark.source import read_ahead
-from cqels.spark.source.file_source import LEAST_AHEAD, FileReader, file_rows, prepared
+from cqels.spark.source.file_source import LEAST_AHEAD, FileReader, file_rows
+from cqels.spark.source.file_source_settings import prepared
 
-ALL = Wanted(frozenset([ANYTHING]))
+ALL = PushedPatterns(frozenset([ANYTHING]))
 OBS, OTHER = "http://ex.org/obs", "http://ex.org/other"
 EVERYTHING = 1 << 30
 Elements = list[tuple[int, list[tuple[str, ...]]]]
@@ -138,7 +139,7 @@ def found(rows: Rows, stream: int = 0, instance: int = 0) -> Read:
     files: dict[int, Elements] = {}
     for row in mine:
         if row.kind == "block":
-            first, last = files_at(row.place)
+            first, last = files_of_sequence(row.place)
             for at, number, triples in unpack(bytes(row.block), terms.dictionary).rows():
                 assert number == stream
                 element = at, [tuple(str(terms.decode(word)) for word in each) for each in triples]
@@ -441,7 +442,7 @@ class Following:
 
     def __call__(self) -> Read:
         rows: Rows = []
-        self._reader._looked = -1.0
+        self._reader._refreshed = -1.0
         limit = self._reader.getDefaultReadLimit()
         while (end := self._reader.latestOffset(self._offset, limit)) != self._offset:
             for task in self._reader.partitions(self._offset, end):
@@ -684,7 +685,7 @@ def test_elements_come_at_the_pace_of_their_times(
     """All that is due has been delivered at each moment, and nothing else; also after a restart."""
     now = [10**15]
     monkeypatch.setattr("cqels.spark.source.replay_rate.monotonic_ns", lambda: now[0])
-    monkeypatch.setattr("cqels.spark.source.replay_rate._NEAR", 200)
+    monkeypatch.setattr("cqels.spark.source.replay_rate._CHUNK", 200)
     times = [[5000 + 20 * n for n in range(200)], [6000 + 100 * (n // 3) for n in range(30)]]
     streams = [written(tmp_path, name, moments) for name, moments in zip("ab", times, strict=True)]
     declared = [(number, each, (ALL,)) for number, each in enumerate(streams)]

@@ -15,7 +15,9 @@ pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 from cqels.engine.state import snapshot
 from cqels.model.errors import OtherLayouts
 from cqels.model.release import RELEASE
-from cqels.spark.operator.engine_instance import Instance, Origin, registration
+from cqels.spark.operator.engine_instance import Instance
+from cqels.spark.operator.instance_commands import registration
+from cqels.spark.operator.program import Origin
 from cqels.spark.operator.stateful_processor import Head, checked_commands, checked_log
 
 from ..golden import make
@@ -40,7 +42,7 @@ def test_the_state_of_a_release_goes_on(folder: Path, *, same: bool, monkeypatch
     assert program.read().keys() == origin.prints.keys()
     if not same:
         monkeypatch.setattr(snapshot, "layouts", lambda: "others")
-    instance = Instance.again(program, commands, saved, log)
+    instance = Instance.rebuild(program, commands, saved, log)
     instance.advance(make.arrivals(20 * make.COUNT))
     assert make.portions(instance) == known["sent"]
 
@@ -54,10 +56,10 @@ def test_what_is_too_large_to_be_rebuilt_is_said(monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr("cqels.spark.operator.engine_instance.MOST_WORDS", 0)
         saved = instance.saved()
-    Instance.again(program, commands, saved)
+    Instance.rebuild(program, commands, saved)
     monkeypatch.setattr(snapshot, "layouts", lambda: "others")
     with pytest.raises(OtherLayouts, match="the state of an engine in the checkpoint was written by cqels") as refused:
-        Instance.again(program, commands, saved)
+        Instance.rebuild(program, commands, saved)
     assert refused.value.hint == (
         f"go on with cqels {RELEASE}, or begin with a new checkpoint, which reads files from their beginning"
     )
@@ -68,6 +70,6 @@ def test_what_has_no_snapshot_yet_goes_on_whatever_the_layouts(folder: Path) -> 
     """Blocks and commands do not depend on them."""
     known = json.loads(decompress((folder / "state.json.gz").read_bytes()))
     first = [(0, *each) for each in make.arrivals(0)]
-    instance = Instance.again(make.program(), known["commands"], b"", [*first, *log_of(known)])
+    instance = Instance.rebuild(make.program(), known["commands"], b"", [*first, *log_of(known)])
     instance.advance(make.arrivals(20 * make.COUNT))
     assert make.portions(instance) == known["sent"]

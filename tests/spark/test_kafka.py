@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from cqels import lift
 from cqels.spark import App, sources, start, stop
 from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
 from cqels.spark.lift.row_lifts import Lifting
 from cqels.spark.sinks import Memory
 
@@ -35,7 +35,7 @@ from .broker import Broker, Unavailable, connector
 pytestmark = pytest.mark.kafka
 
 STREAM = "http://ex.org/obs"
-ALL = Wanted(frozenset([ANYTHING]))
+ALL = PushedPatterns(frozenset([ANYTHING]))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A query that is spread: its parts together send what it sends as a whole, wherever they are."""
+"""A partitioned query: its parts together send what it sends as a whole, wherever they are."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from cqels.plan.prepare import prepare
 from cqels.plan.scope import variables
 from cqels.results import Result
 from cqels.spark.driver.app import App
-from cqels.spark.driver.global_stages import Lasts, Resting, Told
+from cqels.spark.driver.global_stages import CheckpointedStage, LastFilesIndex, PartOutput
 from cqels.spark.driver.metrics import Metrics
-from cqels.spark.lift.predicate_pushdown import wanted
+from cqels.spark.lift.predicate_pushdown import pushed_patterns
 from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
@@ -209,7 +209,7 @@ def test_only_its_triples_travel_to_a_part() -> None:
     triples = [(each, NamedNode("http://ex.org/is"), Literal(7)) for each in subjects]
     batch = Intake(terms).triples(0, 0, tuple(triples))
     for number, part in enumerate(partition_query(query).partitions(3)):
-        found = wanted([part], "http://ex.org/s").matcher(terms).matches(batch.triples.reshape(-1, 3))
+        found = pushed_patterns([part], "http://ex.org/s").matcher(terms).matches(batch.triples.reshape(-1, 3))
         assert found.tolist() == [part_of(each, 3) == number for each in subjects]
 
 
@@ -312,7 +312,7 @@ def test_parts_run_on_all_instances(spark: SparkSession, data: str, tmp_path: Pa
     assert added.name == "later"
     assert {"later (1 of 2)", "later (2 of 2)"} <= first.placed.keys()
     first.stop()
-    with pytest.raises(CqelsError, match="query latest was spread and is not"):
+    with pytest.raises(CqelsError, match="query latest was partitioned and is not"):
         made(spark, data, tmp_path / "c", spread=False).run(memory)
     app = made(spark, data, tmp_path / "c")
     app.add(SUMS, name="later", spread=True)
@@ -388,7 +388,7 @@ def test_what_cannot_be_spread_is_refused(spark: SparkSession, data: str) -> Non
     assert [*app.running] == ["q"]
 
 
-# ---------------------------------------------------------------- what is kept of a rest
+# ---------------------------------------------------------------- what is kept of a global stage
 
 
 MANY = PREFIX + "SELECT ?v (COUNT(?o) AS ?n) { STREAM :a [NOW] { ?o :is ?v } } GROUP BY ?v ORDER BY DESC(?n) LIMIT 2"
@@ -399,7 +399,7 @@ MANY = PREFIX + "SELECT ?v (COUNT(?o) AS ?n) { STREAM :a [NOW] { ?o :is ?v } } G
     lost=st.sets(st.integers(0, 7)),
     again=st.sets(st.integers(0, 7)),
 )
-def test_a_rest_goes_on_from_what_is_kept(
+def test_a_global_stage_goes_on_from_what_is_kept(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[int, int]]],
     lost: set[int],
@@ -412,23 +412,23 @@ def test_a_rest_goes_on_from_what_is_kept(
     found = []
     for disturbed in (False, True):
         folder = tmp_path_factory.mktemp("rest") / "kept"
-        resting, sent = Resting(query, rest, folder, least=4), list[Any]()
+        stage, sent = CheckpointedStage(query, rest, folder, least=4), list[Any]()
         there: set[tuple[int, int]] = set()
         for number, solutions in enumerate(batches):
-            told = [Told([payload(number, there, {*solutions})], 7)] if solutions else []
+            told = [PartOutput([payload(number, there, {*solutions})], 7)] if solutions else []
             there = {*solutions} if solutions else there
-            result = resting.work_off(number, told)
+            result = stage.process(number, told)
             if disturbed and number in again:
                 if number in lost:
-                    resting.close()
-                    resting = Resting(query, rest, folder, last=resting.last, least=4)
-                result = resting.work_off(number, told)
+                    stage.close()
+                    stage = CheckpointedStage(query, rest, folder, last=stage.last, least=4)
+                result = stage.process(number, told)
             if disturbed and number in lost:
-                resting.close()
-                resting = Resting(query, rest, folder, last=resting.last, least=4)
+                stage.close()
+                stage = CheckpointedStage(query, rest, folder, last=stage.last, least=4)
             if result is not None:
                 sent.append((number, result.number, [*result.results()]))
-        resting.close()
+        stage.close()
         found.append(sent)
     assert found[0] == found[1]
 
@@ -438,17 +438,17 @@ def test_a_rest_that_is_damaged_is_refused(tmp_path: Path) -> None:
     query = prepare(MANY, name="many", emit="changes")
     rest = partition_query(query).global_stage
     assert rest is not None
-    resting = Resting(query, rest, tmp_path / "kept")
+    stage = CheckpointedStage(query, rest, tmp_path / "kept")
     there: set[tuple[int, int]] = set()
     for number in range(4):
         now = {(number, number), (number, 1)}
-        resting.work_off(number, [Told([payload(number, there, now)], 7)])
+        stage.process(number, [PartOutput([payload(number, there, now)], 7)])
         there = now
-    resting.close()
+    stage.close()
     files = {path.name: path.read_bytes() for path in (tmp_path / "kept").glob("*")}
 
     def again() -> None:
-        Resting(query, rest, tmp_path / "kept", last=resting.last).work_off(4, [])
+        CheckpointedStage(query, rest, tmp_path / "kept", last=stage.last).process(4, [])
 
     again()
     for name, content in files.items():
@@ -464,18 +464,18 @@ def test_a_rest_that_is_damaged_is_refused(tmp_path: Path) -> None:
     again()
 
 
-def test_the_last_files_of_rests_are_told(tmp_path: Path) -> None:
+def test_the_last_files_of_stages_are_known(tmp_path: Path) -> None:
     path = tmp_path / "new" / "rests.json"
     with pytest.raises(CqelsError, match=r"rests\.json is gone"):
-        Lasts(path).read()
-    lasts = Lasts(path)
+        LastFilesIndex(path).read()
+    lasts = LastFilesIndex(path)
     lasts.begin()
-    assert Lasts(path).read() == {}
+    assert LastFilesIndex(path).read() == {}
     lasts.write({"f": (3, 7)})
-    assert Lasts(path).read() == {"f": (3, 7)}
+    assert LastFilesIndex(path).read() == {"f": (3, 7)}
     path.write_text(path.read_text().replace("7", "8", 1))
     with pytest.raises(CqelsError, match="damaged"):
-        Lasts(path).read()
+        LastFilesIndex(path).read()
 
 
 def payload(tick: int, before: set[tuple[int, int]], now: set[tuple[int, int]]) -> bytes:

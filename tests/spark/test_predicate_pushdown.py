@@ -30,8 +30,8 @@ pytest.importorskip("pyarrow", reason="blocks need pyarrow")
 
 from cqels.spark.lift import block_writer
 from cqels.spark.lift.block_format import pack, unpack
-from cqels.spark.lift.block_writer import Packer
-from cqels.spark.lift.predicate_pushdown import ANYTHING, MOST_PATTERNS, Pattern, wanted
+from cqels.spark.lift.block_writer import BlockWriter
+from cqels.spark.lift.predicate_pushdown import ANYTHING, MOST_PATTERNS, Pattern, pushed_patterns
 
 
 class Travelling(Incremental):
@@ -49,7 +49,7 @@ class Travelling(Incremental):
     def push(self, element: Element) -> None:
         number = self.engine.internals.number_of(element.stream)
         batch = Intake(self._there).triples(number, element.time, element.triples)
-        kept = wanted(self._asked, element.stream).matcher(self._there).kept(batch)
+        kept = pushed_patterns(self._asked, element.stream).matcher(self._there).kept(batch)
         block = pack(kept, self._there.dictionary)
         self.engine.internals.push_batch(unpack(block, self.engine.internals.core.state.dictionary))
 
@@ -75,7 +75,7 @@ def test_nothing_is_missed(scenario: Scenario) -> None:
 
 def patterns(text: str) -> set[tuple[str, ...]]:
     query = prepare(f"PREFIX : <http://ex.org/> {text}")
-    found = wanted([query], "http://ex.org/s").patterns
+    found = pushed_patterns([query], "http://ex.org/s").patterns
     return {tuple("?" if term is None else term.value[14:] for term in each[:3]) for each in found}
 
 
@@ -98,20 +98,20 @@ def test_constants_of_patterns_are_what_is_wanted() -> None:
 )
 def test_what_may_need_any_triple_gets_them_all(block: str) -> None:
     query = prepare(f"PREFIX : <http://ex.org/> SELECT * {{ STREAM :s {block} }}")
-    assert ANYTHING in wanted([query], "http://ex.org/s").patterns
-    assert ANYTHING not in wanted([query], "http://ex.org/other").patterns
+    assert ANYTHING in pushed_patterns([query], "http://ex.org/s").patterns
+    assert ANYTHING not in pushed_patterns([query], "http://ex.org/other").patterns
 
 
 def test_whole_results_are_sent_when_a_window_changes_so_all_triples_are_needed() -> None:
     query = prepare("SELECT * { STREAM <http://ex.org/s> [NOW] { ?x <http://ex.org/p> ?y } }", emit="rstream")
-    assert wanted([query], "http://ex.org/s").everything
-    assert NamedNode("http://ex.org/p") in {each[1] for each in wanted([query], "http://ex.org/s").patterns}
+    assert pushed_patterns([query], "http://ex.org/s").everything
+    assert NamedNode("http://ex.org/p") in {each[1] for each in pushed_patterns([query], "http://ex.org/s").patterns}
 
 
 def kept(text: str, *values: str) -> list[str]:
     """The values of a stream `:s` that travel for a query."""
     terms = Terms(ArenaDictionary(Arena(size=1 << 26)))
-    asked = wanted([prepare(f"PREFIX : <http://ex.org/> SELECT * {{ {text} }}")], "http://ex.org/s")
+    asked = pushed_patterns([prepare(f"PREFIX : <http://ex.org/> SELECT * {{ {text} }}")], "http://ex.org/s")
     subject, predicate = NamedNode("http://ex.org/x"), NamedNode("http://ex.org/p")
     objects = [Literal(int(value)) if value.isdigit() else Literal(value) for value in values]
     batch = Intake(terms).triples(0, 0, tuple((subject, predicate, each) for each in objects))
@@ -146,22 +146,22 @@ def test_triples_are_not_compared_with_many_patterns() -> None:
     texts = [f"SELECT * {{ STREAM <http://ex.org/s> [NOW] {{ ?x <http://ex.org/p> {each} }} }}" for each in range(17)]
     asked = list(map(prepare, texts))
     assert len(asked) == MOST_PATTERNS + 1
-    assert len(wanted(asked[1:], "http://ex.org/s").patterns) == MOST_PATTERNS
-    assert wanted(asked, "http://ex.org/s").patterns == {Pattern(predicate=NamedNode("http://ex.org/p"))}
+    assert len(pushed_patterns(asked[1:], "http://ex.org/s").patterns) == MOST_PATTERNS
+    assert pushed_patterns(asked, "http://ex.org/s").patterns == {Pattern(predicate=NamedNode("http://ex.org/p"))}
 
 
 def test_conditions_hold_when_other_terms_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The constants of a condition stay in the dictionary, which gives the words of others away."""
     monkeypatch.setattr(block_writer, "MOST_TERMS", 5)
     text = 'SELECT * { STREAM :s [NOW] { ?x :p ?y } FILTER(?x = :keep && ?y != "no") }'
-    packer = Packer(0, (wanted([prepare(f"PREFIX : <http://ex.org/> {text}")], "http://ex.org/s"),))
+    writer = BlockWriter(0, (pushed_patterns([prepare(f"PREFIX : <http://ex.org/> {text}")], "http://ex.org/s"),))
     other = ArenaDictionary(Arena(size=1 << 26))
     for number in range(50):
         ex = "http://ex.org/"
         names = "keep", f"new{number}", "keep"
         objects = Literal(f"text {number}"), Literal("yes"), Literal("no")
         told = [(NamedNode(ex + name), NamedNode(ex + "p"), each) for name, each in zip(names, objects, strict=True)]
-        (row,) = packer.blocks(packer.intake.triples(0, number, tuple(told)), "", 0, 0)
+        (row,) = writer.blocks(writer.intake.triples(0, number, tuple(told)), "", 0, 0)
         assert unpack(row["block"], other).counts.tolist() == [1]  # type: ignore[arg-type]
-        packer.tidy()
-        assert len(packer.terms.dictionary) <= 5
+        writer.tidy()
+        assert len(writer.terms.dictionary) <= 5

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.spark.source import read_ahead
-from cqels.spark.source.file_source import BATCH_OVERHEAD, BATCH_SECONDS, FIRST_BYTES, MOST_GROWTH, Course
+from cqels.spark.source.batch_size import BATCH_OVERHEAD, BATCH_SECONDS, FIRST_BYTES, MOST_GROWTH, BatchSizer
 
 SCHEMA = pyarrow.schema([("number", pyarrow.int64())])
 PATIENCE = 20.0
@@ -83,16 +83,16 @@ def test_outside_spark_nothing_is_read_ahead() -> None:
 
 
 def test_micro_batches_grow_to_what_can_be_done_in_their_time() -> None:
-    course = Course()
+    sizer = BatchSizer()
     done, now = 0, 100.0
     sizes = []
     for _ in range(12):  # each at ten megabytes a second
-        course.at(done, now)
-        sizes.append(course.size)
-        done, now = done + course.size, now + BATCH_OVERHEAD + course.size / 10e6
+        sizer.observe(done, now)
+        sizes.append(sizer.size)
+        done, now = done + sizer.size, now + BATCH_OVERHEAD + sizer.size / 10e6
     assert sizes[0] == FIRST_BYTES
     assert all(after <= MOST_GROWTH * before for before, after in pairwise(sizes))
     assert sizes[-1] == pytest.approx(BATCH_SECONDS * 10e6, rel=0.01)
-    course.at(done, now)
-    course.at(done, now + 1000)  # nothing came meanwhile
-    assert course.size == pytest.approx(BATCH_SECONDS * 10e6, rel=0.01)
+    sizer.observe(done, now)
+    sizer.observe(done, now + 1000)  # nothing came meanwhile
+    assert sizer.size == pytest.approx(BATCH_SECONDS * 10e6, rel=0.01)

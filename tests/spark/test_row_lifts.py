@@ -25,12 +25,12 @@ import pyarrow
 import cqels
 from cqels import lift
 from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Pattern, Wanted, wanted
+from cqels.spark.lift.predicate_pushdown import ANYTHING, Pattern, PushedPatterns, pushed_patterns
 from cqels.spark.lift.row_lifts import Lift, Lifting, nquads, ntriples
 
 STREAM = "http://ex.org/s"
 LIFTS: dict[str, Callable[..., Lift]] = {"turtle": lift.turtle, "trig": lift.trig, "jsonld": lift.jsonld}
-ALL = Wanted(frozenset([ANYTHING]))
+ALL = PushedPatterns(frozenset([ANYTHING]))
 Elements = list[tuple[int, list[tuple[str, ...]]]]
 
 LINES = [
@@ -45,7 +45,9 @@ LINES = [
 ]
 
 
-def lifted(by: Lift, *batches: dict[str, list[Any]], kept: Wanted = ALL) -> tuple[Elements, list[tuple[str, str]]]:
+def lifted(
+    by: Lift, *batches: dict[str, list[Any]], kept: PushedPatterns = ALL
+) -> tuple[Elements, list[tuple[str, str]]]:
     """The elements of the blocks, in their order, and what was rejected."""
     rows = lifted_rows(Lifting(STREAM, 3, by, (kept,)), *batches)
     assert {row["instance"] for row in rows} <= {0}
@@ -264,14 +266,14 @@ def test_the_source_has_the_time_of_records(template: Path) -> None:
 
 def test_only_what_a_query_can_match_travels() -> None:
     query = prepare(f"SELECT * {{ STREAM <{STREAM}> [NOW] {{ ?x <http://ex.org/p> ?y }} }}")
-    found, _ = lifted(ntriples(), {"value": LINES}, kept=wanted([query], STREAM))
+    found, _ = lifted(ntriples(), {"value": LINES}, kept=pushed_patterns([query], STREAM))
     assert [(time // 10**9, len(triples)) for time, triples in found] == [(1, 1), (2, 0), (3, 1), (4, 0), (5, 1)]
 
 
 def test_each_instance_has_the_triples_that_it_wants_and_all_elements() -> None:
     texts = [f"SELECT * {{ STREAM <{STREAM}> [NOW] {{ ?x <http://ex.org/{name}> ?y }} }}" for name in "pqr"]
-    wants = (ALL, *(wanted([prepare(text)], STREAM) for text in texts), ALL)
-    rows = lifted_rows(Lifting(STREAM, 3, ntriples(), wants), {"value": LINES})
+    patterns = (ALL, *(pushed_patterns([prepare(text)], STREAM) for text in texts), ALL)
+    rows = lifted_rows(Lifting(STREAM, 3, ntriples(), patterns), {"value": LINES})
     counts = [
         [len(triples) for _, triples in elements_of([row for row in rows if row["instance"] == instance])]
         for instance in range(5)
@@ -289,7 +291,7 @@ def test_strictly_the_first_malformed_line_is_an_error() -> None:
 
 def test_a_worker_does_not_remember_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cqels.spark.lift.block_writer.MOST_TERMS", 50)
-    kept = Wanted(frozenset([Pattern(predicate=NamedNode("http://ex.org/p"))]))
+    kept = PushedPatterns(frozenset([Pattern(predicate=NamedNode("http://ex.org/p"))]))
     batches = [
         {"value": [f"<http://ex.org/{n}> <http://ex.org/p> <http://ex.org/o{n}> {n} ." for n in range(at, at + 40)]}
         for at in range(0, 400, 40)

@@ -34,8 +34,10 @@ from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.run import Run
 from cqels.spark.lift.block_format import pack
 from cqels.spark.lift.block_writer import new_terms
-from cqels.spark.operator.engine_instance import Arrival, Carried, Instance, Program, answers_command, registration
-from cqels.spark.operator.stateful_processor import opened
+from cqels.spark.operator.engine_instance import Instance
+from cqels.spark.operator.instance_commands import Arrival, answers_command, registration
+from cqels.spark.operator.program import Program, ShippedBytes
+from cqels.spark.operator.stateful_processor import read_update
 from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
@@ -363,7 +365,7 @@ def program(emit: str = "changes") -> tuple[Program, str]:
     """A query that asks, and the key of what it does."""
     asks = prepare(query(URL), name="rooms", emit=emit)
     key = next(key_of(node) for node in walk_plan(asks.plan) if isinstance(node, Service))
-    services = Carried(write_answers({key: table("hall")}))
+    services = ShippedBytes(write_answers({key: table("hall")}))
     return Program.of("test", [asks], [StreamSettings(OBS)], services=services), key
 
 
@@ -400,9 +402,9 @@ def test_an_engine_that_is_made_again_knows_what_it_was_told() -> None:
         instance.advance([Arrival(*arrived)])
     expected = ["-hall", "+attic", "+attic", *["-attic"] * 2, "+cellar", "+cellar", "+porch", "+porch"]
     assert sorted(sent(instance)) == sorted(expected)
-    again = Instance.again(instance.program, commands, saved, log)
+    again = Instance.rebuild(instance.program, commands, saved, log)
     assert sent(again) == []
-    shorter = Instance.again(instance.program, instance.compact(), instance.saved())
+    shorter = Instance.rebuild(instance.program, instance.compact(), instance.saved())
     assert len(instance.compact()) == 2
     for each in (instance, again, shorter):
         each.advance([element(2), told(key)])
@@ -443,9 +445,9 @@ def test_updates_are_numbered_files(tmp_path: Path) -> None:
     assert there() == ["03-a.json", "04-b.json"]
     assert updates.answers() == {"a": table("porch"), "b": table()}
     path = updates.folder / "000000000003-a.json"
-    assert json.loads(opened(path.read_text()))["answers"].keys() == {"a"}
+    assert json.loads(read_update(path.read_text()))["answers"].keys() == {"a"}
     path.write_text(path.read_text().replace("porch", "perch"))
     with pytest.raises(Damaged, match="other values than were written"):
         updates.answers()
     with pytest.raises(Damaged, match="other values than were written"):
-        opened(path.read_text())
+        read_update(path.read_text())

@@ -36,7 +36,7 @@ from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.results import Result, writer_for
 from cqels.spark import sinks
-from cqels.spark.driver.run import rejected_in
+from cqels.spark.driver.batch_results import rejected_in
 from cqels.spark.rejects import SHOWN, Rejects
 from cqels.spark.sink import exactly_once_file
 from cqels.spark.sink.result_batch import Sent, schema_of

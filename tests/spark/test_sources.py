@@ -22,10 +22,10 @@ from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.spark import sources
 from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
 from cqels.spark.lift.row_lifts import Lift, Lifting
 
-ALL = Wanted(frozenset([ANYTHING]))
+ALL = PushedPatterns(frozenset([ANYTHING]))
 STREAM = "http://ex.org/s"
 
 

@@ -185,7 +185,7 @@ def _app(run: Run, java: Java) -> App:
     """The application; all is checked that can be without Java."""
     from cqels.ingest.stream_files import check_files
     from cqels.spark.driver.app import App
-    from cqels.spark.source.file_catalog import files_there
+    from cqels.spark.source.file_catalog import current_files
 
     input, queries, spread = run.options.input, run.options.queries, run.options.run.spread
     checkpoint = run.options.run.checkpoint
@@ -193,7 +193,7 @@ def _app(run: Run, java: Java) -> App:
     for each in input.stream:
         app.files(each, changed=input.changed or "stop")
         if checkpoint is None or not checkpoint.exists():
-            check_files(each, list(files_there(each, may_be_none=input.follow)))
+            check_files(each, list(current_files(each, may_be_none=input.follow)))
     with run.placing():
         for query, _ in run.queries:
             memory, time = queries.memory_per_query, queries.time_per_query

@@ -1,4 +1,4 @@
-"""Where input goes that cannot be used, malformed or late: a file, the terminal, or a function."""
+"""The sink of rejected input, malformed or late: a file, the terminal, or a function."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Rejects:
     def lost(self, queries: Sequence[Query], *, run: str, opened: Collection[str], done: int) -> list[str]:
         """What is gone of the file, in words (`cqels.spark.sinks.Lasting`)."""
         found = [lost(path, run, opened=str(path.absolute()) in opened, done=done) for path in self.places(queries)]
-        told = [each for each in found if each is not None]
-        self._gone = bool(told)
-        return told
+        gone = [each for each in found if each is not None]
+        self._gone = bool(gone)
+        return gone
 
     def begin_anew(self) -> None:
         """Replace the file."""
@@ -71,7 +71,7 @@ class Rejects:
             if callable(self._to):
                 self._to(each)
             elif self._file is None:
-                self._tell(each)
+                self._show(each)
         self._last = batch
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Rejects:
             self._file.close()
             self._file = None
 
-    def _tell(self, rejected: Rejected) -> None:
+    def _show(self, rejected: Rejected) -> None:
         if self.count <= SHOWN:
             self._stream.write(f"rejected: {rejected}\n")
         elif self.count == SHOWN + 1:

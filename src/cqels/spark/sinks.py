@@ -1,4 +1,4 @@
-"""Where results go: the terminal, files, Kafka, memory, a function. What is rejected goes to `cqels.spark.rejects`."""
+"""The sinks, the last stage of a pipeline: terminal, files, Kafka, memory, a function. Rejected input: `rejects.py`."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ class Files:
                 found[path] = parts_lost(path, run, opened=known)
             else:
                 found[path] = file_lost(path, run, opened=known, done=done)
-        self._gone = {path for path, told in found.items() if told is not None}
-        return [told for told in found.values() if told is not None]
+        self._gone = {path for path, loss in found.items() if loss is not None}
+        return [loss for loss in found.values() if loss is not None]
 
     def begin_anew(self) -> None:
         self._replace = True

@@ -1,4 +1,4 @@
-"""Sources of Spark as rows that `cqels.spark.lift.row_lifts` takes: Kafka, sockets, and whole files of any file system.
+"""Sources of Spark whose rows are then lifted (`lift/row_lifts.py`): Kafka, sockets, whole files of any file system.
 
 Files that every machine can open are read by `source/file_source.py`, which is faster and keeps streams in step.
 """

@@ -33,7 +33,7 @@ from cqels.spark.driver.pipeline_builder import PipelineBuilder
 from cqels.spark.driver.placement import BUFFERS, Load, placed
 from cqels.spark.driver.query_set import QuerySet
 from cqels.spark.lift.row_lifts import Lift
-from cqels.spark.operator.engine_instance import Dataset, Program
+from cqels.spark.operator.program import Dataset, Program
 from cqels.spark.source.file_catalog import CHANGED
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cqels.spark.driver.metrics import Metrics
-    from cqels.spark.driver.migration import Moving
+    from cqels.spark.driver.migration import Migration
     from cqels.spark.driver.run import Run
     from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Sink
@@ -362,7 +362,7 @@ class App:
         self._known = checkpoint.answers(before)
         self.keep_answers(checkpoint, manifest)
         if before is None:
-            checkpoint.lasts.begin()
+            checkpoint.stage_files.begin()
         checkpoint.write(manifest)
         run = Run(
             self,
@@ -417,10 +417,10 @@ class App:
             mine = [there[name] for name, at in before.placed.items() if at == instance]
             return self._pipelines.program(uuid4().hex, mine, dataset, before.again, prints=before.queries)
 
-        def migration(now: Manifest) -> Moving:
-            from cqels.spark.driver.migration import Moving
+        def migration(now: Manifest) -> Migration:
+            from cqels.spark.driver.migration import Migration
 
-            return Moving(self._spark, checkpoint, before, now, program, self._partitions())
+            return Migration(self._spark, checkpoint, before, now, program, self._partitions())
 
         return self._manifests.change(before, dropped, move, loads, migration)
 

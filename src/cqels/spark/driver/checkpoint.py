@@ -1,7 +1,7 @@
-"""What a checkpoint belongs to: the streams, data and queries of an application, written beside what Spark keeps.
+"""The checkpoint of an application, on the driver: a folder with a manifest and our files beside those of Spark.
 
-A checkpoint can go on with the same streams and data and with the same queries, or more; anything else is refused, and
-said.
+A run can go on from a checkpoint with the same streams and data and with the same queries, or more; anything else is
+refused, with the differences.  The names of folders, files and fields are its format and stay.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cqels.model.release import RELEASE
 from cqels.model.sizes import format_size
 from cqels.model.time import format_duration
 from cqels.plan.algebra import Values
-from cqels.spark.driver.global_stages import Lasts
-from cqels.spark.operator.engine_instance import Carried, Dataset
+from cqels.spark.driver.global_stages import LastFilesIndex
+from cqels.spark.operator.program import Dataset, ShippedBytes
 from cqels.spark.sink.exactly_once_file import write_durably
 from cqels.store.service_answers import Answers, read_answers, write_answers
 
@@ -58,13 +58,13 @@ class Manifest:
     data: str
     """The digest of the static data."""
     queries: dict[str, str] = field(default_factory=dict)
-    """Names and fingerprints, in the order of registration; of parts where a query is spread."""
+    """Names and fingerprints, in the order of registration; of its parts where a query is partitioned."""
     spread: dict[str, int] = field(default_factory=dict)
-    """Names of the queries that are, and into how many parts."""
+    """The partitioned queries, and the number of their parts."""
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Names of queries, and what they were prepared from."""
     rests: dict[str, str] = field(default_factory=dict)
-    """Those that have a rest, and its fingerprint."""
+    """The queries that have a global stage, and its fingerprint."""
     placed: dict[str, int] = field(default_factory=dict)
     """Names and instances."""
     again: dict[str, int] = field(default_factory=dict)
@@ -102,9 +102,9 @@ class Checkpoint:
         self.folder = folder
         self._file = folder / "cqels.json"
         self._data = folder / "data.nq"
-        self._rests = folder / "rests"
-        self.lasts = Lasts(folder / "rests.json")
-        """Which files of rests are the last ones."""
+        self._stages = folder / "rests"
+        self.stage_files = LastFilesIndex(folder / "rests.json")
+        """The last files of all global stages."""
         self._services = folder / "services"
         self.updates = folder / "updates"
         self._lock: int | None = None
@@ -177,9 +177,9 @@ class Checkpoint:
             ) from None
         except OSError as error:  # a file system without locks
             _LOG.warning("the checkpoint %s cannot be locked: %s", self.folder, error.strerror)
-        told = {"pid": os.getpid(), "host": gethostname(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
+        run = {"pid": os.getpid(), "host": gethostname(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
         os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(told).encode(), 0)
+        os.pwrite(file, json.dumps(run).encode(), 0)
         self._lock = file
 
     def unlock(self) -> None:
@@ -202,13 +202,13 @@ class Checkpoint:
                 self.write(manifest)
                 (self.folder / name).unlink(missing_ok=True)
 
-    def rest(self, part: str, times: int) -> Path:
-        """Where the rest of a query is kept that has a part of this name, and was dropped so many times."""
-        return self._rests / sha256(f"{part} {times}".encode()).hexdigest()
+    def stage_folder(self, part: str, times: int) -> Path:
+        """The folder of the global stage of a query that has a part of this name, and was dropped so many times."""
+        return self._stages / sha256(f"{part} {times}".encode()).hexdigest()
 
-    def forget_rests(self, but: Collection[Path]) -> None:
-        """Remove what is kept of the rests of other queries."""
-        for folder in self._rests.glob("*"):
+    def remove_other_stages(self, but: Collection[Path]) -> None:
+        """Remove the folders of all global stages but these."""
+        for folder in self._stages.glob("*"):
             if folder not in but:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -237,7 +237,7 @@ class Checkpoint:
             elif path.suffix == ".crc":
                 _tidy(path, spark, path.with_name(path.name[1:].removesuffix(".crc")), done)
         for path in spark.glob("state/*/_metadata/v2/[0-9]*"):
-            _have_moved(path, path.parents[2] / "_stateSchema")
+            _correct_paths(path, path.parents[2] / "_stateSchema")
 
     def _numbered(self, log: str) -> list[int]:
         """The micro-batches that a log of Spark has."""
@@ -258,7 +258,7 @@ class Checkpoint:
         found = _SUM.search(text)
         if found is None or int(found[1], 16) != crc32(text[: found.start()]):
             raise Damaged(f"{self._data} is damaged: it has other bytes than were written", hint=_ANEW)
-        return replace(dataset, quads=Carried(text[: found.start()]))
+        return replace(dataset, quads=ShippedBytes(text[: found.start()]))
 
     def answers(self, before: Manifest | None) -> dict[str, Values]:
         """What endpoints answered when they were first asked: an engine that is made again must know the same."""
@@ -303,8 +303,8 @@ def _tidy(checksum: Path, spark: Path, file: Path, done: int) -> None:
         checksum.unlink(missing_ok=True)  # of what was replaced; the values in it have checksums of their own
 
 
-def _have_moved(metadata: Path, schemas: Path) -> None:
-    """Let what Spark notes of state name the files of its schema here: it has the folder in which they were written."""
+def _correct_paths(metadata: Path, schemas: Path) -> None:
+    """Correct the paths of schema files in Spark's metadata of state, if the checkpoint was moved to another folder."""
     version, _, text = metadata.read_text().partition("\n")
     try:
         content = json.loads(text)
@@ -334,22 +334,22 @@ def checksums(content: bytes) -> bytes:
 
 def fits(file: Path, checksum: Path) -> bool:
     """Whether a file is what Hadoop's checksums beside it are of."""
-    told = checksum.read_bytes()
-    size = int.from_bytes(told[4:8], "big")
-    if told[:4] != b"crc\0" or size == 0:
+    expected = checksum.read_bytes()
+    size = int.from_bytes(expected[4:8], "big")
+    if expected[:4] != b"crc\0" or size == 0:
         return False
     sums = []
     with file.open("rb") as content:
         while part := content.read(size):
             sums.append(crc32(part).to_bytes(4, "big"))
-    return told[8:] == b"".join(sums)
+    return expected[8:] == b"".join(sums)
 
 
 def _owner(lock: Path) -> str:
     """Who has a lock, in words."""
     try:
-        told = json.loads(lock.read_text())
-        return f"process {told['pid']} on {told['host']}, since {told['started']}"
+        owner = json.loads(lock.read_text())
+        return f"process {owner['pid']} on {owner['host']}, since {owner['started']}"
     except (OSError, ValueError, KeyError):
         return "another run"
 
@@ -373,23 +373,23 @@ def _changes(before: Manifest, now: Manifest) -> list[str]:
 
 
 def _budgets(before: Manifest, now: Manifest) -> list[str]:
-    told = {"memory": format_size, "time": format_duration}
+    formats = {"memory": format_size, "time": format_duration}
     faults = []
     for name in before.queries:
-        for word, tell in told.items():
+        for word, format in formats.items():
             then, there = (each.budgets.get(name, {}).get(word) for each in (before, now))
             if then != there and name in now.queries:
-                faults.append(f"the {word} of query {name} was {_limit(then, tell)} and is {_limit(there, tell)}")
+                faults.append(f"the {word} of query {name} was {_limit(then, format)} and is {_limit(there, format)}")
     return faults
 
 
-def _limit(most: int | None, tell: Callable[[int], str]) -> str:
-    return "not limited" if most is None else tell(most)
+def _limit(most: int | None, format: Callable[[int], str]) -> str:
+    return "not limited" if most is None else format(most)
 
 
 def _parts(before: Manifest, now: Manifest) -> list[str]:
-    faults = [f"query {name} was spread and is not" for name in before.spread if name in now.queries]
-    faults += [f"query {name} was not spread and is" for name in now.spread if name in before.queries]
+    faults = [f"query {name} was partitioned and is not" for name in before.spread if name in now.queries]
+    faults += [f"query {name} was not partitioned and is" for name in now.spread if name in before.queries]
     return faults + [
         f"query {name} has changed"
         for name in before.spread

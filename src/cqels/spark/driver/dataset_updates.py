@@ -1,8 +1,9 @@
-"""Answers of SERVICE endpoints that change while a pipeline runs: updates of the dataset, as files of the checkpoint.
+"""Updates of the dataset while a pipeline runs, such as new answers of SERVICE endpoints: a source beside the streams.
 
-Spark reads them as one more source.  So it writes down which micro-batch each of them belongs to before that begins:
-one that is repeated has the same updates, and each comes once, behind all elements of its micro-batch.  A file stays
-until another one of its topic has been read: all that are there, in their order, lead to what the engines know.
+They are files of the checkpoint, which Spark reads as one more source.  So Spark records which micro-batch each update
+belongs to before that begins: a repeated micro-batch has the same updates, and each comes once, after all elements of
+its micro-batch.  A file stays until another one of its topic has been read, so the files that remain, in their order,
+lead to what the engines know.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class Updates:
         self._last = max((number for number, _, _ in self._files()), default=-1)
 
     def answer(self, key: str, table: Values) -> int:
-        """Tell all engines what an endpoint answers now; after the return that outlives a crash. Its number."""
+        """Write an update with what an endpoint answers now; after the return it survives a crash. Its number."""
         self._last += 1
-        told = seal_json({"answers": answers_as_json({key: table})})
-        write_durably(self.folder / f"{self._last:012}-{key}{_ENDING}", told.encode())
+        content = seal_json({"answers": answers_as_json({key: table})})
+        write_durably(self.folder / f"{self._last:012}-{key}{_ENDING}", content.encode())
         return self._last
 
     def answers(self) -> dict[str, Values]:
-        """What engines have been told that endpoints answer, or will be."""
+        """The answers of endpoints in all updates, those included that engines have not read yet."""
         found: dict[str, Values] = {}
         for _, _, path in self._files():
             found |= answers_of_json(unseal_json(path.read_bytes(), f"{path}", hint=_ANEW)["answers"])

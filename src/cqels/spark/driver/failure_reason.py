@@ -1,4 +1,4 @@
-"""What ended a run on Spark, as one sentence: ours if there is one behind the errors of Spark, else the cause."""
+"""What ended a run on Spark, as one sentence for the user: our own error behind those of Spark, else the cause."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _KNOWN = (
 
 
 class RunFailed(CqelsError):
-    """A failure of Spark, a disk or a sink: a log tells more."""
+    """A failure of Spark, a disk or a sink: a log has more on it."""
 
 
 def failure(error: object) -> CqelsError:
@@ -65,7 +65,7 @@ def failure(error: object) -> CqelsError:
 
 
 def cause(text: str) -> str:
-    """The line of a long error that tells most: the last cause, or else the first line.
+    """The line of a long error that says most: the last cause, or else the first line.
 
     >>> cause("[STREAM_FAILED] Query failed\\nTraceback (most recent call last):\\nValueError: no such thing")
     'ValueError: no such thing'
@@ -73,8 +73,8 @@ def cause(text: str) -> str:
     found = _CAUSE.findall(text)
     if not found:
         return text.strip().partition("\n")[0]
-    kind, told = found[-1]
-    return f"{kind.rpartition('.')[2]}: {told.strip()}"
+    kind, message = found[-1]
+    return f"{kind.rpartition('.')[2]}: {message.strip()}"
 
 
 @contextmanager
@@ -94,5 +94,5 @@ def of_sink(sink: Any) -> Iterator[None]:
     except CqelsError:
         raise
     except Exception as error:
-        told = failure(error) if isinstance(error, _OF_SPARK) else CqelsError(f"{type(error).__name__}: {error}")
-        raise RunFailed(f"the sink {type(sink).__name__} failed: {told.message}", hint=told.hint) from error
+        reason = failure(error) if isinstance(error, _OF_SPARK) else CqelsError(f"{type(error).__name__}: {error}")
+        raise RunFailed(f"the sink {type(sink).__name__} failed: {reason.message}", hint=reason.hint) from error

@@ -1,9 +1,9 @@
-"""The rests of queries that are spread, on the driver: what parts send in a micro-batch goes in, results come out.
+"""The global stages of partitioned queries, on the driver between the operator and the sinks: deltas in, results out.
 
-What a rest knows is a function of the solutions that there are (`global_stage.py`), so that is what is kept in the
-checkpoint, in a folder for each query: for a micro-batch the changes that it brought, and now and then all solutions
-behind it instead.  A micro-batch that comes again is worked off from what there was before it.  Each file names the one
-before it, and a file beside the folders names the last one of each: so none is gone unnoticed.
+The state of a global stage (`engine/global_stage.py`) is a function of the solutions that there are, so those are kept
+in the checkpoint, in a folder for each query: the deltas of each micro-batch, and now and then all solutions after it
+instead.  A repeated micro-batch is processed from the state before it.  Each file names the one before it, and a file
+beside the folders names the last one of each, so that no file is lost unnoticed.
 """
 
 from __future__ import annotations
@@ -27,81 +27,84 @@ from cqels.spark.sink.exactly_once_file import write_durably
 from cqels.spark.sink.result_batch import Sent
 
 _ALL = ".all"
+"""The suffix of a file with all solutions."""
 LEAST_ROWS = 1 << 14
-_REST = "RE"
+"""Deltas that are kept before all solutions are written instead."""
+_STAGE_FILE = "RE"
+"""The kind of a file of a stage under its seal."""
 _ANEW = "begin with a new checkpoint"
-_OF_CHANGES = ("tick", "time", "weight")
+_DELTA_COLUMNS = ("tick", "time", "weight")
 _NEWEST = f"?{NEWEST_NAME}"
 
-Last: TypeAlias = tuple[int, int]
-"""The micro-batches of the last two files of a rest, -1 if there are none; that of the last may come again."""
-NO_FILE: Last = (-1, -1)
+LastFiles: TypeAlias = tuple[int, int]
+"""The micro-batches of the last two files of a stage, -1 if there are none; the last one may be repeated."""
+NO_FILE: LastFiles = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a part sent in a micro-batch, and the number of the first element that it could see."""
+class PartOutput:
+    """What a part of a query sent in a micro-batch, and the number of the first element that it could see."""
 
     payloads: Sequence[bytes]
     began: int
 
 
-class Resting:
-    """The rest of one query from micro-batch to micro-batch."""
+class CheckpointedStage:
+    """The global stage of one query, with its state in a folder of the checkpoint."""
 
     def __init__(
-        self, whole: Query, rest: Query, folder: Path, *, last: Last = NO_FILE, least: int = LEAST_ROWS
+        self, whole: Query, stage: Query, folder: Path, *, last: LastFiles = NO_FILE, least: int = LEAST_ROWS
     ) -> None:
-        """Of a query, kept in a folder whose last files are known.
+        """The `stage` of a `whole` query, kept in a folder whose last files are known.
 
-        It keeps `least` changes before it writes all solutions instead.
+        It keeps `least` deltas before it writes all solutions instead.
         """
         self._least = least
-        self._whole, self._query, self.folder = whole, rest, folder
-        self._rest: GlobalStage | None = None
+        self._whole, self._query, self.folder = whole, stage, folder
+        self._stage: GlobalStage | None = None
         self._last = -1
-        """The last micro-batch that was worked off."""
-        self._sent = self._told = self._rows = self._kept = 0
+        """The last micro-batch that was processed."""
+        self._sent = self._received = self._deltas = self._solutions = 0
         self._before, self._file = last
         """The micro-batches of the last two files."""
 
     @property
-    def last(self) -> Last:
-        """Its last files, for whoever goes on."""
+    def last(self) -> LastFiles:
+        """Its last files, which the checkpoint keeps."""
         return self._before, self._file
 
-    def work_off(self, batch: int, told: Iterable[Told]) -> Sent | None:
-        """What is sent for what the parts tell in a micro-batch; None if they tell nothing."""
-        if self._rest is None or batch <= self._last:
-            self._take_up(batch)
-        assert self._rest is not None
+    def process(self, batch: int, outputs: Iterable[PartOutput]) -> Sent | None:
+        """The results for what the parts sent in a micro-batch; None if there are none."""
+        if self._stage is None or batch <= self._last:
+            self._restore(batch)
+        assert self._stage is not None
         self._last = batch
-        tables = [_changes(each, part.began) for part in told for each in part.payloads]
+        tables = [_deltas_of(each, part.began) for part in outputs for each in part.payloads]
         if not tables:
             return None
-        changes = _ordered(pyarrow.concat_tables(tables))
-        results, number = self._rest.apply(changes), self._sent
+        deltas = _ordered(pyarrow.concat_tables(tables))
+        results, number = self._stage.apply(deltas), self._sent
         self._sent += results.num_rows
-        self._told += changes.num_rows
+        self._received += deltas.num_rows
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._write(f"{batch}", changes)
-        self._rows += changes.num_rows
-        if self._rows > max(self._least, 2 * self._kept):
-            self._gather(batch)
+        self._write(f"{batch}", deltas)
+        self._deltas += deltas.num_rows
+        if self._deltas > max(self._least, 2 * self._solutions):
+            self._compact(batch)
         return Sent(self._whole, [results], number) if results.num_rows else None
 
     def close(self) -> None:
-        if self._rest is not None:
-            self._rest.close()
-            self._rest = None
+        if self._stage is not None:
+            self._stage.close()
+            self._stage = None
 
     # ------------------------------------------------------------ files
 
-    def _take_up(self, batch: int) -> None:
-        """Know what there was before a micro-batch."""
+    def _restore(self, batch: int) -> None:
+        """Load the state before a micro-batch."""
         self.close()
-        self._rest = GlobalStage(self._query)
-        self._sent = self._told = self._rows = self._kept = 0
+        self._stage = GlobalStage(self._query)
+        self._sent = self._received = self._deltas = self._solutions = 0
         last = self._file if self._file < batch else self._before
         for path in self.folder.glob("*.tmp"):
             path.unlink()
@@ -113,24 +116,24 @@ class Resting:
             raise self._damaged(f"its last file is of micro-batch {there[-1]}, and was of {last}")
         self._before, self._file = there[-2:]
         for is_all, table in self._tables():
-            self._rest.apply(table)
+            self._stage.apply(table)
             if is_all:
-                self._kept = table.num_rows
+                self._solutions = table.num_rows
             else:
-                self._rows += table.num_rows
+                self._deltas += table.num_rows
 
-    def _gather(self, batch: int) -> None:
-        """Write all solutions instead of the changes that led to them; what was before may be needed once more."""
+    def _compact(self, batch: int) -> None:
+        """Write all solutions instead of the deltas that led to them; files before the last such ones are removed."""
         before = [number for number, path in self._files() if path.suffix == _ALL]
         whole = pyarrow.concat_tables(table for _, table in self._tables())
-        names = [name for name in whole.column_names if name not in _OF_CHANGES]
+        names = [name for name in whole.column_names if name not in _DELTA_COLUMNS]
         last = whole.slice(whole.num_rows - 1)
         summed = whole.select([*names, "weight"]).group_by(names).aggregate([("weight", "sum")])
         there = summed.filter(pyarrow.compute.not_equal(summed["weight_sum"], 0))
         columns = {name: there[name] for name in names} | {"weight": there["weight_sum"]}
         columns |= {name: pyarrow.repeat(last[name][0], there.num_rows) for name in ("tick", "time")}
         self._write(f"{batch}{_ALL}", pyarrow.table(columns).select(whole.column_names))
-        self._rows, self._kept = 0, there.num_rows
+        self._deltas, self._solutions = 0, there.num_rows
         for number, path in self._files():
             if before and number < max(before):
                 path.unlink()
@@ -141,17 +144,17 @@ class Resting:
         return sorted(found, key=lambda each: (each[0], each[1].suffix == _ALL))
 
     def _tables(self) -> Iterator[tuple[bool, Any]]:
-        """What all solutions can be computed from; the first may be all that there were once, which is said."""
+        """The tables that add up to all solutions; with each, whether it has all solutions of its micro-batch."""
         files = [path for _, path in self._files()]
-        first = max((place for place, path in enumerate(files) if path.suffix == _ALL), default=0)
+        first = max((number for number, path in enumerate(files) if path.suffix == _ALL), default=0)
         behind = -1
         for path in files[first:]:
-            head, content = unseal(_REST, path.read_bytes(), str(path), hint=_ANEW)
+            head, content = unseal(_STAGE_FILE, path.read_bytes(), str(path), hint=_ANEW)
             known = json.loads(bytes(head))
             if known["batch"] != int(path.stem) or (path.suffix != _ALL and known["behind"] != behind):
                 raise self._damaged(f"the file behind that of micro-batch {behind} is gone")
             behind = known["batch"]
-            self._sent, self._told = known["sent"], known["told"]
+            self._sent, self._received = known["sent"], known["told"]
             yield path.suffix == _ALL, pyarrow.ipc.open_stream(content).read_all()
 
     def _write(self, name: str, table: Any) -> None:
@@ -160,8 +163,8 @@ class Resting:
         with pyarrow.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table)
         batch = int(name.removesuffix(_ALL))
-        head = {"version": 1, "batch": batch, "behind": self._file, "sent": self._sent, "told": self._told}
-        write_durably(self.folder / name, seal(_REST, [json.dumps(head).encode(), bytes(sink.getvalue())]))
+        head = {"version": 1, "batch": batch, "behind": self._file, "sent": self._sent, "told": self._received}
+        write_durably(self.folder / name, seal(_STAGE_FILE, [json.dumps(head).encode(), bytes(sink.getvalue())]))
         if batch != self._file:  # all solutions are in a second one of the same
             self._before, self._file = self._file, batch
 
@@ -169,36 +172,38 @@ class Resting:
         return Damaged(f"what {self.folder} keeps of query {self._whole.name} is damaged: {how}", hint=_ANEW)
 
 
-class Lasts:
-    """The file that says which files of the rests are the last ones, by the names of their folders."""
+class LastFilesIndex:
+    """The file with the last files of all stages, by the names of their folders."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, Last] | None = None
+        self._known: dict[str, LastFiles] | None = None
 
     def begin(self) -> None:
-        """Be that of a new checkpoint, which has no rests."""
+        """Create the file of a new checkpoint, which has no stages."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.write({})
 
-    def read(self) -> dict[str, Last]:
-        """What was written last."""
+    def read(self) -> dict[str, LastFiles]:
+        """The last files of all stages."""
         if self._known is None:
             try:
                 found = unseal_json(self._path.read_bytes(), str(self._path), hint=_ANEW)
             except FileNotFoundError:
-                raise Damaged(f"{self._path} is gone, which tells the last files of rests", hint=_ANEW) from None
+                raise Damaged(
+                    f"{self._path} is gone, which names the last files of global stages", hint=_ANEW
+                ) from None
             self._known = {name: (before, last) for name, (before, last) in found["last"].items()}
         return self._known
 
-    def write(self, last: Mapping[str, Last]) -> None:
-        """Keep it, unless it is known."""
+    def write(self, last: Mapping[str, LastFiles]) -> None:
+        """Write the last files of all stages, unless they are as they were."""
         if self._known != last:
             write_durably(self._path, seal_json({"version": 1, "last": dict(last)}).encode())
             self._known = dict(last)
 
 
-def _changes(payload: bytes, began: int) -> Any:
+def _deltas_of(payload: bytes, began: int) -> Any:
     """What a part sent, as `GlobalStage.apply` takes it; elements are numbered from when the query began."""
     sent = pyarrow.ipc.open_stream(payload).read_all()
     weights = pyarrow.array([-1, 1]).take(pyarrow.compute.equal(sent["sign"], "+").cast(pyarrow.int64()))
@@ -211,6 +216,6 @@ def _changes(payload: bytes, began: int) -> Any:
     return pyarrow.table(columns | {name: sent[name] for name in names})
 
 
-def _ordered(changes: Any) -> Any:
-    """By ticks; what goes before what comes."""
-    return changes.sort_by([("tick", "ascending"), ("weight", "ascending")])
+def _ordered(deltas: Any) -> Any:
+    """By ticks, retractions first."""
+    return deltas.sort_by([("tick", "ascending"), ("weight", "ascending")])

@@ -18,7 +18,7 @@ from cqels.spark.driver.placement import Load, keys, placed
 from cqels.spark.driver.query_set import QuerySet
 
 if TYPE_CHECKING:
-    from cqels.spark.driver.migration import Moving
+    from cqels.spark.driver.migration import Migration
 
 _LOG = logging.getLogger("cqels")
 
@@ -122,7 +122,7 @@ class ManifestBuilder:
         dropped: Collection[str],
         move: Mapping[str, int | None],
         loads: Mapping[int, Load],
-        migration: Callable[[Manifest], Moving],
+        migration: Callable[[Manifest], Migration],
     ) -> Manifest:
         """What the checkpoint belongs to when it had other queries, while nothing runs.
 
@@ -141,7 +141,7 @@ class ManifestBuilder:
             **self.queries.for_manifest(),
         )
         moving = migration(now)
-        moving.move(running, move, loads)
+        moving.migrate(running, move, loads)
         there_are = now.instances
         more = max(0, self.instance_count() - (there_are - len(now.closed)))
         places = self.placed(running, there_are + more, now, loads)

@@ -1,4 +1,4 @@
-"""What a pipeline does, counted from the reports of its engines and of Spark; `metrics_export.py` shows it."""
+"""Metrics of a pipeline, which the driver counts from the reports of its engines and of Spark."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Metrics:
         self._listens = False
         self._lock = Lock()
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ input
 
     def keep(self, instances: Collection[int]) -> None:
         """There are only these instances any more."""
@@ -140,10 +140,10 @@ class Metrics:
             self._waiting = self._fold(batch, list(reports), duration)
             if not self._listens:
                 self._flush()
-        self._tell()
+        self._publish()
 
     def progress(self, progress: Mapping[str, Any]) -> None:
-        """What Spark says of a micro-batch when it is over: `StreamingQuery.lastProgress`, or a listener's event."""
+        """What Spark reports of a micro-batch when it is over: `StreamingQuery.lastProgress`, or a listener's event."""
         operators = progress["stateOperators"]
         more = {
             "trigger_seconds": progress["durationMs"].get("triggerExecution", 0) / 1000,
@@ -157,10 +157,10 @@ class Metrics:
             if self._waiting is not None and self._waiting["batch"] == progress["batchId"]:
                 self._waiting |= more
                 self._flush()
-        self._tell()
+        self._publish()
 
     def listen(self, spark: SparkSession, query: str) -> Callable[[], None]:
-        """Hear what Spark says of the streaming query with an id; call what is returned to hear no more."""
+        """Listen to the progress of the streaming query with an id; call what is returned to stop listening."""
         from pyspark.sql.streaming import StreamingQueryListener
 
         metrics = self
@@ -197,7 +197,7 @@ class Metrics:
                 self._lines.close()
                 self._lines = None
 
-    # ------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------ figures
 
     @property
     def elements_per_second(self) -> float:
@@ -270,10 +270,10 @@ class Metrics:
             "queries": queries,
         }
 
-    def _rate(self, place: int) -> float:
+    def _rate(self, column: int) -> float:
         recent = list(self._recent)
         seconds = recent[-1][0] - recent[0][0]
-        return sum(each[place] for each in recent[1:]) / seconds if seconds > 0 else 0.0
+        return sum(each[column] for each in recent[1:]) / seconds if seconds > 0 else 0.0
 
     def _flush(self) -> None:
         if self._waiting is None:
@@ -283,7 +283,7 @@ class Metrics:
             self._lines.flush()
         self._waiting = None
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         if self._prometheus is not None:
             part = self._prometheus.with_name(f".{self._prometheus.name}.tmp")
             part.write_text(self.prometheus(), encoding="utf-8")

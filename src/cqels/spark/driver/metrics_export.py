@@ -1,4 +1,4 @@
-"""Metrics as others see them: the text format of Prometheus, a page that has it, and a line on the terminal."""
+"""Metrics of a pipeline for others: the text format of Prometheus, a page that has it, and a line on the terminal."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ def exposition(totals: Totals) -> str:
 
 
 def _families(totals: Totals) -> Iterator[str]:
-    for name, told in _COUNTERS.items():
-        yield from _family(f"cqels_{name}_total", "counter", told, [("", {}, getattr(totals, name))])
-    for name, told in _GAUGES.items():
+    for name, help in _COUNTERS.items():
+        yield from _family(f"cqels_{name}_total", "counter", help, [("", {}, getattr(totals, name))])
+    for name, help in _GAUGES.items():
         value = getattr(totals, name)
         if value is not None:
-            yield from _family(f"cqels_{name}", "gauge", told, [("", {}, value)])
+            yield from _family(f"cqels_{name}", "gauge", help, [("", {}, value)])
     if totals.watermark is not None:
-        told = "all elements before this time have been read"
-        yield from _family("cqels_watermark_seconds", "gauge", told, [("", {}, totals.watermark / SECOND)])
+        help = "all elements before this time have been read"
+        yield from _family("cqels_watermark_seconds", "gauge", help, [("", {}, totals.watermark / SECOND)])
     if not totals.queries:
         return
     named = [({"query": name}, counts) for name, counts in totals.queries.items()]
-    told = "elements of a query's streams"
-    yield from _family("cqels_query_elements_total", "counter", told, [("", name, each.read) for name, each in named])
-    told = "results of a query"
-    yield from _family("cqels_results_total", "counter", told, [("", name, each.sent) for name, each in named])
-    told = "1 if a query was stopped because it took more than its budget"
+    help = "elements of a query's streams"
+    yield from _family("cqels_query_elements_total", "counter", help, [("", name, each.read) for name, each in named])
+    help = "results of a query"
+    yield from _family("cqels_results_total", "counter", help, [("", name, each.sent) for name, each in named])
+    help = "1 if a query was stopped because it took more than its budget"
     stops = [("", {"query": name}, int(name in totals.stopped)) for name in totals.queries]
-    yield from _family("cqels_query_stopped", "gauge", told, stops)
-    told = "time from the evaluation of a micro-batch to the delivery of its results"
+    yield from _family("cqels_query_stopped", "gauge", help, stops)
+    help = "time from the evaluation of a micro-batch to the delivery of its results"
     samples = [sample for name, each in named for sample in _summary(name, each.latency)]
-    yield from _family("cqels_latency_seconds", "summary", told, samples)
+    yield from _family("cqels_latency_seconds", "summary", help, samples)
 
 
 def _summary(labels: Mapping[str, str], histogram: Histogram) -> Iterator[_Sample]:
@@ -76,8 +76,8 @@ def _summary(labels: Mapping[str, str], histogram: Histogram) -> Iterator[_Sampl
     yield "_count", labels, histogram.count
 
 
-def _family(name: str, kind: str, told: str, samples: Iterable[_Sample]) -> Iterator[str]:
-    yield f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
+def _family(name: str, kind: str, help: str, samples: Iterable[_Sample]) -> Iterator[str]:
+    yield f"# HELP {name} {help}\n# TYPE {name} {kind}\n"
     for suffix, labels, value in samples:
         inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
         shown = "NaN" if value != value else repr(value)
@@ -89,7 +89,7 @@ def _escaped(text: str) -> str:
 
 
 class Endpoint:
-    """A page `/metrics` for Prometheus, in a thread of its own. It is for those on this machine, unless told."""
+    """A page `/metrics` for Prometheus, in a thread of its own. Other machines see it if `host` says so."""
 
     def __init__(self, metrics: Metrics, port: int, host: str = "127.0.0.1") -> None:
         """With port 0, `port` is one that was free."""

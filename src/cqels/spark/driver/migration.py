@@ -1,4 +1,8 @@
-"""Queries that move: what an instance knows is read from Spark's state while nothing runs, and cut to some of them."""
+"""Migration of queries between engine instances, by the driver while the pipeline is paused.
+
+The state of an instance is read from Spark's state store and restricted to the queries that are migrated; a new
+instance begins with that.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ from cqels.model.errors import CqelsError
 from cqels.plan.algebra import Query
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.placement import Load, another_key, linked, partition
-from cqels.spark.operator.engine_instance import Arrival, Instance, Origin, Program
+from cqels.spark.operator.engine_instance import Instance
+from cqels.spark.operator.instance_commands import Arrival
+from cqels.spark.operator.program import Origin, Program
 from cqels.spark.operator.stateful_processor import Head, checked_commands, checked_log
 
 if TYPE_CHECKING:
@@ -19,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Moving:
-    """Makes instances that begin with what others know, `before`, and writes them into a manifest, `now`."""
+class Migration:
+    """Makes instances that begin with state of those of the manifest `before`, and adds them to the manifest `now`."""
 
     spark: SparkSession
     checkpoint: Checkpoint
@@ -30,8 +36,8 @@ class Moving:
     """Of an instance, with all queries that it had."""
     partitions: int
 
-    def move(self, queries: Sequence[Query], wanted: Mapping[str, int | None], loads: Mapping[int, Load]) -> None:
-        """Have queries go on elsewhere: beside another instance, or where there is least to do."""
+    def migrate(self, queries: Sequence[Query], wanted: Mapping[str, int | None], loads: Mapping[int, Load]) -> None:
+        """Migrate queries: to the partition of another instance, or to the one with the least load."""
         groups = {query.name or "": group for group in linked(queries) for query in group}
         together: dict[tuple[int, int], list[str]] = {}
         for name, target in wanted.items():
@@ -40,20 +46,20 @@ class Moving:
             if target is not None and not 0 <= target < self.before.instances:
                 raise CqelsError(f"there is no instance {target}", hint=f"there are 0 to {self.before.instances - 1}")
             source = self.now.placed[name]
-            where = self._least(source, loads) if target is None else self._partition(target)
+            where = self._least_loaded(source, loads) if target is None else self._partition(target)
             together.setdefault((source, where), []).extend(query.name or "" for query in groups[name])
         for (source, where), names in together.items():
             self.now.placed.update(dict.fromkeys(names, self._add(where, source, names)))
 
     def open(self) -> int:
-        """An instance for new queries in the partition that has fewest: it knows what time it is."""
+        """Add an instance for new queries, in the partition with fewest; it begins with the watermark of another."""
         new = range(self.before.instances, self.now.instances)
         there = [self._partition(each) for each in {*self.now.placed.values(), *new}]
         where = min(range(self.partitions), key=there.count)
         return self._add(where, min(self.before.placed.values()), ())
 
-    def _least(self, source: int, loads: Mapping[int, Load]) -> int:
-        """The partition that takes least time, but for that of an instance; that one if there is no other."""
+    def _least_loaded(self, source: int, loads: Mapping[int, Load]) -> int:
+        """The partition that takes least time, other than that of an instance unless there is no other."""
         spent = dict.fromkeys(range(self.partitions), 0.0)
         for each in {*self.now.placed.values()}:
             spent[self._partition(each)] += loads.get(each, Load()).seconds
@@ -74,7 +80,7 @@ class Moving:
         return number
 
     def _origin(self, source: int, names: Collection[str]) -> Origin | None:
-        """What some queries of an instance need to go on; None if nothing has come yet."""
+        """The state of some queries of an instance; None if nothing has arrived yet."""
         known = self.before.origins.get(str(source))
         begun = None if known is None else (self.checkpoint.folder / known).read_bytes()
         key = self.before.keys[source]
@@ -92,24 +98,24 @@ class Moving:
 def origin_of(
     program: Program, read: Callable[[str], list[Any]], names: Collection[str], begun: bytes | None = None
 ) -> Origin | None:
-    """What some queries of an instance need, from the variables of its state; None if it would begin with nothing.
+    """The state of some queries of an instance, from the variables of its state; None if there is none.
 
-    If it has none yet, it may have been about to begin with an origin.
+    If there is none yet, the instance may have an origin to begin with, `begun`.
     """
     head = read("head")
     if head:
         known = Head.read(head[0][0])
         commands = checked_commands(read("commands"), known)[: known.saved_commands]
         saved = b"".join(bytes(chunk) for (chunk,) in read("snapshot"))
-        return _cut(Instance.again(program, commands, saved, checked_log(read("log"), known)), names)
+        return _restricted(Instance.rebuild(program, commands, saved, checked_log(read("log"), known)), names)
     if begun is None:
         return None
     origin = Origin.read(begun)
-    return _cut(Instance.again(program, origin.commands, origin.saved), names)
+    return _restricted(Instance.rebuild(program, origin.commands, origin.saved), names)
 
 
-def _cut(instance: Instance, names: Collection[str]) -> Origin:
-    """An instance with some of its queries alone, as another one can begin."""
+def _restricted(instance: Instance, names: Collection[str]) -> Origin:
+    """The origin of an instance that has only some queries of another."""
     others = [name for name in reversed(instance.prints) if name not in names]
     instance.advance([Arrival(command=json.dumps({"drop": name})) for name in others])
     return Origin(tuple(instance.compact()), dict(instance.prints), instance.saved())

@@ -17,11 +17,11 @@ from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.declared_sources import DeclaredSources
 from cqels.spark.driver.query_set import QuerySet
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Wanted, wanted
+from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
 from cqels.spark.lift.row_lifts import Lifting
 from cqels.spark.lift.row_schemas import SENT_COLUMNS
-from cqels.spark.operator.engine_instance import Carried, Dataset, Program
-from cqels.spark.source.file_catalog import check_listed
+from cqels.spark.operator.program import Dataset, Program, ShippedBytes
+from cqels.spark.source.file_catalog import check_catalog_exists
 from cqels.store.service_answers import write_answers
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ class PipelineBuilder:
     def of_manifest(self, name: str, manifest: Manifest, dataset: Dataset, checkpoint: Checkpoint) -> DataFrame:
         """The results of all engine instances of a manifest."""
         origins = {
-            int(number): self.carried(Carried((checkpoint.folder / file).read_bytes()))
+            int(number): self.carried(ShippedBytes((checkpoint.folder / file).read_bytes()))
             for number, file in manifest.origins.items()
         }
         folder = checkpoint.folder / "files"
         if checkpoint.is_planned and any(each.files is not None for each in self.sources.sources):
-            check_listed(folder)
+            check_catalog_exists(folder)
         updates = Updates(checkpoint.updates) if manifest.updates else None
         return self.results(
             name, manifest.placed, manifest.keys, dataset, folder, origins, manifest.again, manifest.queries, updates
@@ -63,7 +63,7 @@ class PipelineBuilder:
         groups: Sequence[int],
         dataset: Dataset,
         folder: Path | None,
-        origins: Mapping[int, Carried] | None = None,
+        origins: Mapping[int, ShippedBytes] | None = None,
         again: Mapping[str, int] | None = None,
         prints: Mapping[str, str] | None = None,
         updates: Updates | None = None,
@@ -93,11 +93,11 @@ class PipelineBuilder:
             .transformWithState(Evaluation(programs), SENT_COLUMNS, "append", "none")
         )
 
-    def _wanted(self, queries: Sequence[Query], stream: str) -> Wanted | None:
+    def _wanted(self, queries: Sequence[Query], stream: str) -> PushedPatterns | None:
         """The triples of a stream that an instance needs; None if it has no queries any more."""
         if queries and self.options.changing and self.sources.holds_back:
-            return Wanted(frozenset({ANYTHING}))
-        return wanted(queries, stream) if queries else None
+            return PushedPatterns(frozenset({ANYTHING}))
+        return pushed_patterns(queries, stream) if queries else None
 
     def program(
         self,
@@ -105,7 +105,7 @@ class PipelineBuilder:
         queries: Sequence[Query],
         dataset: Dataset,
         again: Mapping[str, int],
-        origin: Carried | None = None,
+        origin: ShippedBytes | None = None,
         prints: Mapping[str, str] | None = None,
     ) -> Program:
         """What an engine instance runs."""
@@ -125,11 +125,11 @@ class PipelineBuilder:
             start=self.options.start,
             until=self.options.until,
             origin=origin,
-            services=self.carried(Carried(write_answers(answers))) if (answers := self.answers()) else None,
+            services=self.carried(ShippedBytes(write_answers(answers))) if (answers := self.answers()) else None,
         )
         return replace(made, queries=self.carried(made.queries))
 
-    def _rows(self, wants: Mapping[str, tuple[Wanted | None, ...]], folder: Path | None) -> list[DataFrame]:
+    def _rows(self, wants: Mapping[str, tuple[PushedPatterns | None, ...]], folder: Path | None) -> list[DataFrame]:
         rows = []
         files = []
         strict = self.options.strict
@@ -140,7 +140,8 @@ class PipelineBuilder:
             elif each.rows is not None and each.lift is not None:
                 rows.append(Lifting(each.iri, number, each.lift, wanted, strict, each.future).apply(each.rows))
         if files:
-            from cqels.spark.source.file_source import BATCH_BYTES, file_rows, prepared
+            from cqels.spark.source.file_source import file_rows
+            from cqels.spark.source.file_source_settings import BATCH_BYTES, prepared
 
             spark = self.session()
             settings = prepared(
@@ -157,7 +158,7 @@ class PipelineBuilder:
             rows.append(file_rows(spark, settings))
         return rows
 
-    def carried(self, carried: Carried) -> Carried:
+    def carried(self, carried: ShippedBytes) -> ShippedBytes:
         """Bytes on their way: many travel as a file."""
         if len(carried.content) <= LARGEST_CARRIED:
             return carried
@@ -166,4 +167,4 @@ class PipelineBuilder:
         file.write_bytes(carried.content)
         self.session().sparkContext.addFile(str(file))  # which is fetched as long as the session lives
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return Carried(file=file.name)
+        return ShippedBytes(file=file.name)

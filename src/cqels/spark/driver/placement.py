@@ -1,4 +1,4 @@
-"""Which query runs on which engine instance, and which group of rows is which instance."""
+"""Placement: which query runs on which engine instance, and the key by which the shuffle sends rows to an instance."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Scheduler:
     streams: dict[int, set[str]] = field(default_factory=dict)
     kinds: dict[int, set[str]] = field(default_factory=dict)
     new: dict[int, int] = field(default_factory=dict)
-    """Pipelines that came since the loads were told."""
+    """Pipelines that came since the loads were measured."""
 
     def note(self, query: Query, instance: int) -> None:
         """A query is there already."""
@@ -146,8 +146,8 @@ def linked(queries: Sequence[Query]) -> list[list[Query]]:
         whole = frozenset[str]().union(*(together[name] for name in names))
         together.update(dict.fromkeys(whole, whole))
     groups: dict[object, list[Query]] = {}
-    for place, (query, names) in enumerate(touching):
-        groups.setdefault(together[min(names)] if names else place, []).append(query)
+    for number, (query, names) in enumerate(touching):
+        groups.setdefault(together[min(names)] if names else number, []).append(query)
     return list(groups.values())
 
 
@@ -162,8 +162,8 @@ def _reads(query: Query, made: set[str]) -> set[str]:
 
 
 def keys(instances: int, partitions: int) -> list[int]:
-    """Numbers for the groups of rows, one for each instance, that Spark spreads evenly over its partitions."""
-    return list(islice(_spread(partitions), instances))
+    """Numbers for the groups of rows, one for each instance, that Spark distributes evenly over its partitions."""
+    return list(islice(_balanced_keys(partitions), instances))
 
 
 def another_key(keys: Collection[int], where: int, partitions: int) -> int:
@@ -176,7 +176,7 @@ def partition(key: int, partitions: int) -> int:
     return _hash(key) % partitions
 
 
-def _spread(partitions: int) -> Iterator[int]:
+def _balanced_keys(partitions: int) -> Iterator[int]:
     loads = [0] * partitions
     for key in count():
         there = partition(key, partitions)
@@ -187,13 +187,13 @@ def _spread(partitions: int) -> Iterator[int]:
 
 def _hash(key: int) -> int:
     """Spark's hash of an integer (Murmur3 of one word with the seed 42), by which it chooses a partition."""
-    word = _turned(key * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
-    mixed = (_turned(42 ^ word, 13) * 5 + 0xE6546B64 & _WORD) ^ 4
+    word = _rotated_left(key * 0xCC9E2D51 & _WORD, 15) * 0x1B873593 & _WORD
+    mixed = (_rotated_left(42 ^ word, 13) * 5 + 0xE6546B64 & _WORD) ^ 4
     mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _WORD
     mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _WORD
     mixed ^= mixed >> 16
     return mixed - (1 << 32) if mixed >> 31 else mixed
 
 
-def _turned(word: int, by: int) -> int:
+def _rotated_left(word: int, by: int) -> int:
     return (word << by | word >> 32 - by) & _WORD

@@ -1,4 +1,4 @@
-"""A pipeline while it runs: micro-batches to sinks, and its end."""
+"""A run of a pipeline, on the driver: starts the query of Spark, delivers micro-batches to the sinks, and ends it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 import logging
 import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
@@ -18,24 +16,21 @@ from uuid import uuid4
 
 from pyspark.files import SparkFiles
 
-from cqels.ingest import Rejected, RejectLog
+from cqels.ingest import RejectLog
 from cqels.model.errors import CqelsError, DataError
 from cqels.plan.algebra import Query
+from cqels.spark.driver.batch_results import BatchResults, rejected_in
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
-from cqels.spark.driver.dataset_updates import Updates
+from cqels.spark.driver.endpoint_answers import EndpointAnswers
 from cqels.spark.driver.failure_reason import FAULTS, failure, of_sink, one_sentence
-from cqels.spark.driver.global_stages import NO_FILE, Resting, Told
 from cqels.spark.driver.placement import Load
-from cqels.spark.lift.row_schemas import LATE, REJECTED, REPORT, RESULTS
+from cqels.spark.lift.row_schemas import REPORT
 from cqels.spark.operator.arena_files import FOLDER
-from cqels.spark.operator.engine_instance import Dataset
-from cqels.spark.sink.exactly_once_file import not_written
-from cqels.spark.sink.result_batch import Sent
+from cqels.spark.operator.program import Dataset
 from cqels.spark.sinks import Lasting
-from cqels.store.service import same_solutions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
     from cqels.spark.driver.app import App
@@ -72,16 +67,14 @@ class Run:
         temporary: bool,
     ) -> None:
         self._app = app
-        self._queries, self._parts = {query.name or "": query for query in app.queries}, app.parts
-        self._rests: dict[str, Resting] = {}
-        self._lasts = checkpoint.lasts
+        self._results = BatchResults(app, checkpoint)
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
-        self._unseen = RejectLog()
+        self._reject_log = RejectLog()
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
         self._ended: set[int] = set()
         self._all_ended, self._done = Event(), Event()
-        self._working, self._delivering, self._changing, self._telling = Lock(), Lock(), Lock(), Lock()
+        self._working, self._delivering, self._changing = Lock(), Lock(), Lock()
         self._delivered = -1
         if manifest.ended:
             self._all_ended.set()
@@ -89,20 +82,15 @@ class Run:
         self._fault: Exception | None = None
         """What ended the run, as far as it is known here."""
         self._begun: dict[int, int] = {}
-        """Instances, and the first micro-batches that they told of."""
+        """Instances, and the first micro-batches that they reported."""
         self._loads: dict[int, Load] = {}
-        self._updates = Updates(checkpoint.updates) if manifest.updates else None
-        self._answers = {} if self._updates is None else self._updates.answers()
-        """What engines were told that endpoints answer, behind what they began with."""
-        self._on_way: dict[str, int] = {}
-        """Those of them that engines have not read yet, by the numbers of the updates."""
-        self._read: list[int] = []
-        """The updates of the last micro-batch."""
+        updates = checkpoint.updates if manifest.updates else None
+        self._endpoints = EndpointAnswers(app, updates, lambda: self._closed)
         self._dataset, self._trigger = Dataset(), ""
         self._query: StreamingQuery | None = None
         self.name = uuid4().hex
         """What the engines of this run are known by."""
-        self._unheard: Callable[[], None] = lambda: None
+        self._stop_listening: Callable[[], None] = lambda: None
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -117,7 +105,7 @@ class Run:
     def start(self, dataset: Dataset, trigger: str) -> None:
         self._dataset, self._trigger = dataset, trigger
         for sink in self._sinks:
-            sink.open(tuple(self._queries.values()), run=self._manifest.id)
+            sink.open(tuple(self._results.queries.values()), run=self._manifest.id)
         if self._rejects is not None:
             self._rejects.open(run=self._manifest.id)
         self._note_outputs()
@@ -125,21 +113,21 @@ class Run:
             _LOG.warning("%s", reason)
         if not self._manifest.finished:
             self._checkpoint.tidy()
-            self._tell_answers()
-            self._go()
-            self._ask_again()
+            self._endpoints.send()
+            self._start_query()
+            self._endpoints.ask_again()
 
     def _note_outputs(self) -> None:
         """Write down where results are, so that a later run knows if they are gone."""
         lasting = [each for each in (*self._sinks, self._rejects) if isinstance(each, Lasting)]
-        places = [f"{path.absolute()}" for each in lasting for path in each.places([*self._queries.values()])]
+        places = [f"{path.absolute()}" for each in lasting for path in each.places([*self._results.queries.values()])]
         if {*places} - {*self._manifest.outputs}:
             self._manifest.outputs = sorted({*self._manifest.outputs, *places})
             self._checkpoint.write(self._manifest)
 
-    def _go(self) -> None:
-        """Let Spark run what the manifest says."""
-        self._have_rests()
+    def _start_query(self) -> None:
+        """Start the streaming query of Spark that the manifest describes."""
+        self._results.open_stages(self._manifest)
         frame = self._app.pipeline(self.name, self._manifest, self._dataset, self._checkpoint)
         self._query = (
             frame.writeStream.foreachBatch(self._deliver)
@@ -149,26 +137,10 @@ class Run:
             .start()
         )
         if self.metrics is not None:
-            self._unheard()
-            self._unheard = self.metrics.listen(frame.sparkSession, str(self._query.id))
+            self._stop_listening()
+            self._stop_listening = self.metrics.listen(frame.sparkSession, str(self._query.id))
         if self._ends:
             Thread(target=self._wait_for_all, args=[self._query], daemon=True).start()
-
-    def _have_rests(self) -> None:
-        """Have what is computed of the changes that parts tell."""
-        before, self._rests = self._rests, {}
-        parts = {whole: part for part, whole in self._app.parts.items()}
-        for name, rest in self._app.rests.items():
-            folder = self._checkpoint.rest(parts[name], self._manifest.again.get(parts[name], 0))
-            known = before.get(name)
-            if known is None or known.folder != folder:
-                last = self._lasts.read().get(folder.name, NO_FILE)
-                known = Resting(self._queries[name], rest, folder, last=last)
-            self._rests[name] = known
-        for each in before.values():
-            if each not in self._rests.values():
-                each.close()
-        self._checkpoint.forget_rests([each.folder for each in self._rests.values()])
 
     # ------------------------------------------------------------ endpoints
 
@@ -177,36 +149,7 @@ class Run:
         """What queries ask of endpoints: how often, when they last were asked, with how many rows, and failures."""
         return self._app.services
 
-    def _ask_again(self) -> None:
-        """Have endpoints asked from time to time, by threads of their own: no stream waits for them."""
-        if self._updates is not None:
-            self._app.ask_again(self._tell_answers)
-        elif self._app.services:
-            _LOG.warning("the checkpoint was made by a release that asked endpoints once: they are not asked again")
-
-    def _tell_answers(self) -> None:
-        """Let engines know the answers that have other solutions than what they were told.
-
-        If one is on its way, the next waits for the next time: engines that are slow do not get more and more.
-        """
-        with self._telling:
-            if self._updates is None or self._closed:
-                return
-            known = self._app.answers | self._answers
-            for key, table in self._app.fresh_answers().items():
-                if key in self._on_way or same_solutions(known[key], table):
-                    continue
-                try:
-                    self._on_way[key] = self._updates.answer(key, table)
-                except OSError as error:
-                    _LOG.warning(
-                        "%s; it is tried again when endpoints are asked again", not_written(self._updates.folder, error)
-                    )
-                    return
-                self._answers[key] = table
-                _LOG.info("an endpoint has other solutions, %s of them: they go to the engines", f"{len(table.rows):,}")
-
-    # ------------------------------------------------------------ queries that come, go and move
+    # ------------------------------------------------------------ change of queries
 
     @property
     def placed(self) -> dict[str, int]:
@@ -230,11 +173,11 @@ class Run:
     ) -> list[Query]:
         """Change the queries between two micro-batches: those that were added, with their names.
 
-        One that is added sees what comes from then on; it may have a budget or be spread (`App.add`), and the parts of
-        one that is can be moved (`placed` has their names).  What one that is dropped has
-        sent stays.  One that is moved goes on with all it knows, and loses and repeats nothing: on a new instance,
-        where Spark works off the rows of the one that is named, or where there is least to do.  Queries that read what
-        it makes move with it.
+        A query that is added sees what comes from then on; it may have a budget, or be partitioned with `spread`
+        (`App.add`), and then its parts can be moved (`placed` has their names).  What a dropped query has sent stays.
+        A query that is moved is migrated with all its state, and loses and repeats nothing: to a new instance, in the
+        partition of the instance that is named, or where the load is least.  Queries that read what it makes move with
+        it.
         """
         with self._changing:
             if self._closed or self._query is None:
@@ -250,11 +193,11 @@ class Run:
                     self._pause()
                     waits = True
                     self._change(added, dropped, dict(move or {}), before)
-                    self._tell_answers()
+                    self._endpoints.send()
             finally:
                 if waits:
                     try:
-                        self._go()
+                        self._start_query()
                     finally:
                         self._paused = self._refused = False
             return added
@@ -262,7 +205,7 @@ class Run:
     def _change(
         self, added: list[Query], dropped: list[str], move: dict[str, int | None], before: Sequence[Query]
     ) -> None:
-        """Write down what runs from now on; nothing does meanwhile."""
+        """Write the manifest of what runs from now on, while the pipeline is paused."""
         manifest = self._app.changed(
             self._manifest, before, dropped, move, self._loads, self._dataset, self._checkpoint
         )
@@ -270,8 +213,7 @@ class Run:
             sink.open(added, run=manifest.id)
         self._app.keep_answers(self._checkpoint, manifest)
         self._checkpoint.write(manifest)
-        self._queries |= {query.name or "": query for query in added}
-        self._parts |= self._app.parts
+        self._results.add(added)
         self._loads = {each: load for each, load in self._loads.items() if each not in manifest.closed}
         if self.metrics is not None:
             self.metrics.keep({manifest.keys[each] for each in manifest.placed.values()})
@@ -279,7 +221,7 @@ class Run:
         self._note_outputs()
 
     def _pause(self) -> None:
-        """Wait for the end of the micro-batch that is being worked off; no other begins."""
+        """Wait for the end of the current micro-batch; no other begins."""
         assert self._query is not None
         self._paused = True
         with self._working:
@@ -287,7 +229,7 @@ class Run:
         if failed:
             self._paused = False
             raise CqelsError("the application has failed", hint="wait() tells why")
-        self._settle()
+        self._await_commit()
         self._query.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -329,9 +271,7 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        if self._updates is not None:
-            with self._telling:  # what is being told is written
-                self._app.ask_no_more()
+        self._endpoints.close()
         try:
             self._halt()
         finally:
@@ -339,13 +279,12 @@ class Run:
                 sink.close()
             if self._rejects is not None:
                 self._rejects.close()
-            self._unseen.close()
+            self._reject_log.close()
             if self.metrics is not None:
-                self._unheard()
+                self._stop_listening()
                 self.metrics.close()
-            with self._working:  # a micro-batch that nobody waits for any more may still be worked off
-                for each in self._rests.values():
-                    each.close()
+            with self._working:  # a micro-batch that nobody waits for any more may still be processed
+                self._results.close()
             if self._temporary:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:
@@ -357,7 +296,7 @@ class Run:
             return
         failed = not self._is_active
         with suppress(*FAULTS):  # Java may have ended; engines on other machines go with their executors
-            self._settle()
+            self._await_commit()
             self._query.stop()
             if failed and self._fault is None:
                 self._fault = self._query.exception()
@@ -365,12 +304,12 @@ class Run:
                 memory.unlink(missing_ok=True)
         if self._fault is not None:
             self._manifest.finished = False
-            if (told := failure(self._fault)) is self._fault:
-                raise told
-            raise told from self._fault
+            if (reason := failure(self._fault)) is self._fault:
+                raise reason
+            raise reason from self._fault
 
-    def _settle(self) -> None:
-        """Wait until what was delivered is written down as done, so that it is not delivered again."""
+    def _await_commit(self) -> None:
+        """Wait until Spark has committed what was delivered, so that it is not delivered again."""
         assert self._query is not None
         limit = monotonic() + _LONGEST_COMMIT
         while self._is_active and not self._checkpoint.is_done(self._delivered) and monotonic() < limit:
@@ -378,7 +317,7 @@ class Run:
 
     def _wait_for_all(self, query: StreamingQuery) -> None:
         """Notice when all that there is has been read, and Spark has written down that it was."""
-        with suppress(Exception):  # what ended the query is told there
+        with suppress(Exception):  # what ended the query is reported by `_halt`
             while self._paced and not self._all_ended.wait(_TICK) and query.isActive:
                 pass
             query.processAllAvailable()
@@ -393,22 +332,22 @@ class Run:
                 self._refused = True
                 raise Stopped
             try:
-                self._work_off(frame, batch)
+                self._process(frame, batch)
             except Exception as error:
                 self._note_fault(batch, error)
                 raise
 
     def _note_fault(self, batch: int, error: Exception) -> None:
-        """Have what ends the run for whoever waits, and in the log for others; not if it is stopped anyway."""
+        """Keep the error that ends the run for `wait`, and log it; not if the run is being stopped."""
         if not self._closed:
             self._fault = error
             _LOG.error("micro-batch %d ended the run: %s", batch, failure(error))
 
-    def _work_off(self, frame: DataFrame, batch: int) -> None:
+    def _process(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
         rows = frame.collect()
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
-        sent = self._sent(batch, rows, reports)
+        sent = self._results.read(batch, rows, reports)
         rejected = rejected_in(rows)
         if rejected and self._strict:
             raise DataError(str(rejected[0]), hint="without strict such input is counted, reported and left out")
@@ -422,55 +361,15 @@ class Run:
                 self._rejects.write(batch, rejected)
             else:
                 for each in rejected:
-                    self._unseen(each)
+                    self._reject_log(each)
             self._delivered = batch
         if self.metrics is not None:
-            self.metrics.add(batch, self._counted(reports, sent), monotonic() - began)
+            self.metrics.add(batch, self._results.counted(reports, sent), monotonic() - began)
         self._note_stopped(reports)
-        self._note(batch, {self._numbers[report["instance"]]: report for report in reports})
+        self._note_reports(batch, {self._numbers[report["instance"]]: report for report in reports})
 
-    def _sent(self, batch: int, rows: Iterable[Row], reports: Sequence[Mapping[str, Any]]) -> dict[str, Sent]:
-        """The results of queries, those of their parts merged."""
-        found: dict[str, list[Row]] = {}
-        for row in sorted((row for row in rows if row.kind == RESULTS), key=lambda row: row.number):
-            found.setdefault(self._parts.get(row.query, row.query), []).append(row)
-        before = Counter[str]()
-        for report in reports:
-            for part, number in report["sent"].items():
-                before[self._parts[part]] += number
-        began = {part: number for report in reports for part, number in report["began"].items()}
-        sent = {}
-        for name, rest in self._rests.items():
-            told: dict[str, list[bytes]] = {}
-            for row in found.pop(name, []):
-                told.setdefault(row.query, []).append(bytes(row.payload))
-            merged = rest.work_off(batch, [Told(told[part], began[part]) for part in told])
-            if merged is not None:
-                sent[name] = merged
-        if self._rests:
-            self._lasts.write({each.folder.name: each.last for each in self._rests.values()})
-        for name, mine in found.items():
-            read = Sent.read(self._queries[name], mine[0].number, [bytes(row.payload) for row in mine])
-            sent[name] = read if mine[0].query == name else read.merged(before[name])
-        return sent
-
-    def _counted(self, reports: Sequence[dict[str, Any]], sent: Mapping[str, Sent]) -> Sequence[dict[str, Any]]:
-        """The reports with the results of rests, and not what parts told these."""
-        if not self._rests or not reports:
-            return reports
-        counted = []
-        for report in reports:
-            queries = {
-                name: counts | {"out": 0} if self._parts.get(name) in self._rests else counts
-                for name, counts in report["queries"].items()
-            }
-            counted.append(report | {"queries": queries})
-        for name in self._rests:
-            counted[0]["queries"][name] = {"in": 0, "out": len(sent[name]) if name in sent else 0}
-        return counted
-
-    def _note(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
-        """What instances say of themselves, once a micro-batch is delivered."""
+    def _note_reports(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
+        """Take in the reports of instances, once a micro-batch is delivered."""
         for number, report in reports.items():
             before = self._loads.get(number)
             seconds = report["seconds"] if before is None else 0.8 * before.seconds + 0.2 * report["seconds"]
@@ -478,7 +377,7 @@ class Run:
             self._begun.setdefault(number, batch)
             if report["ended"]:
                 self._ended.add(number)
-        self._note_updates({number for report in reports.values() for number in report["updates"]})
+        self._endpoints.note_read({number for report in reports.values() for number in report["updates"]})
         done = {each for each, first in self._begun.items() if first < batch}
         self._checkpoint.forget(self._manifest, done | self._manifest.closed)
         if self._ended >= {*self._manifest.placed.values()} and not self._all_ended.is_set():
@@ -486,21 +385,13 @@ class Run:
             self._checkpoint.write(self._manifest)
             self._all_ended.set()
 
-    def _note_updates(self, read: Collection[int]) -> None:
-        """What engines have read is not on its way; what they had read before this micro-batch is not repeated."""
-        with self._telling:
-            self._on_way = {key: number for key, number in self._on_way.items() if number not in read}
-        if self._updates is not None and self._read:
-            self._updates.forget(max(self._read))
-        self._read = sorted(read)
-
     @property
     def _numbers(self) -> dict[int, int]:
         """Those of the instances, by the keys of their state."""
         return {key: number for number, key in enumerate(self._manifest.keys)}
 
     def _note_stopped(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        """Tell once of each query that took more than its budget; a later run knows it too.
+        """Log each query that took more than its budget once; a later run knows it too.
 
         What counts is what an engine says last: a micro-batch that is repeated may take less time.
         """
@@ -514,21 +405,3 @@ class Run:
         for name, reason in manifest.stopped.items():
             if name not in before:
                 _LOG.warning("%s", reason)
-
-
-def rejected_in(rows: Iterable[Row]) -> list[Rejected]:
-    """What is malformed, and what is late: of that every engine tells, and the words of one are enough.
-
-    Each has only the triples that its queries want: the one is taken that has most.
-    """
-    found: list[Row] = []
-    late: dict[tuple[str, str], dict[int, list[Row]]] = {}
-    for row in rows:
-        if row.kind == REJECTED:
-            found.append(row)
-        elif row.kind == LATE:
-            late.setdefault((row.place, row.reason), {}).setdefault(row.instance, []).append(row)
-    for told in late.values():
-        for same in zip_longest(*told.values()):
-            found.append(max((row for row in same if row is not None), key=lambda row: len(row.text or "")))
-    return [Rejected(row.query or "", row.place or "", row.reason or "", row.text or "") for row in found]

@@ -1,1 +1,1 @@
-"""From rows of any source to blocks of encoded elements, with predicate pushdown."""
+"""Lifting: from the rows of any source to blocks of encoded elements for the shuffle, with predicate pushdown."""

@@ -1,4 +1,4 @@
-"""A block: many elements in one binary value, which any engine on any machine can read; how it travels is not here.
+"""The format of a block: many elements in one binary value, which lifts write and engines on any machine read.
 
 Elements are encoded by words (`cqels.model.ids`), and the words of literals mean the same everywhere; those of a
 dictionary do not.  So a block has a table of the distinct words of its triples: first literals by themselves, then the
@@ -14,7 +14,7 @@ N-Triples texts of the others.  The triples are numbers in that table.
 A column is written as the least of its values (8 bytes), the bytes of a number (1 byte: 0, 1, 2, 4 or 8), and the
 differences from the least, which are all 0 if a number has no bytes.  Times are the first one (8 bytes), a unit (8
 bytes), and a column of the differences between one and the next, counted in units.  All numbers are little-endian, and
-differences wrap around, so that every 64-bit number has its place.
+differences wrap around, so that every 64-bit number can be written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A worker's elements as arriving rows (`row_schemas.py`): one block for each engine instance, and what was rejected.
+"""The last step before the shuffle: a worker's elements as arriving rows, a block for each engine instance.
 
-Where the elements come from is not here: `lift` has them from the rows of any source, `files` from files.
+The elements come from `lift_worker.py`, or from the files of `source/file_range_reader.py`; the columns of the rows are
+in `row_schemas.py`.
 """
 
 from __future__ import annotations
@@ -21,43 +22,46 @@ from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
 from cqels.model.errors import DataError
 from cqels.spark.lift.block_format import pack
-from cqels.spark.lift.predicate_pushdown import Matcher, Wanted, only
+from cqels.spark.lift.predicate_pushdown import Matcher, PushedPatterns, only
 from cqels.spark.lift.row_schemas import ARRIVING, BLOCK, END, REJECTED
 
 MOST_TERMS = 1 << 20
-"""Terms that a worker remembers between batches."""
+"""Terms that a worker's dictionary keeps between batches."""
 LONGEST_TEXT = 2000
 """Characters of a rejected text that are kept."""
 
 Row: TypeAlias = dict[str, object]
 
 
-class Packer:
-    """Makes the rows of one stream: a dictionary, which blocks do not depend on, and the patterns in its words.
+class BlockWriter:
+    """Writes the rows of one stream; it has a dictionary, which blocks do not depend on, and the pushed-down patterns.
 
-    Each instance has the triples that its queries can match, and all elements: they are ticks and tell the time.
-    One that has no queries any more has nothing.
+    Each instance gets the triples that its queries can match, and all elements, since each is a tick and advances the
+    watermark.  An instance that has no queries any more gets nothing.
     """
 
     def __init__(
         self,
         stream: int,
-        wants: tuple[Wanted | None, ...],
+        patterns: tuple[PushedPatterns | None, ...],
         *,
         iri: str = "",
         future: int | None = None,
         strict: bool = False,
         terms: Terms | None = None,
     ) -> None:
-        """Streams that are read in turn may share their terms. What is further ahead than `future` is rejected."""
+        """`patterns` are those of each instance.  Streams that are read in turn may share their `terms`.
+
+        An element further ahead of the wall clock than `future` is rejected.
+        """
         self._iri, self._future = iri, future
         self.stream = stream
         self.terms = new_terms() if terms is None else terms
         self.intake = Intake(self.terms)
         self._strict = strict
-        there = {instance: wanted for instance, wanted in enumerate(wants) if wanted is not None}
-        made = {wanted: None if wanted.everything else wanted.matcher(self.terms) for wanted in there.values()}
-        self._matchers: dict[int, Matcher | None] = {instance: made[wanted] for instance, wanted in there.items()}
+        asked = {instance: each for instance, each in enumerate(patterns) if each is not None}
+        made = {each: None if each.everything else each.matcher(self.terms) for each in asked.values()}
+        self._matchers: dict[int, Matcher | None] = {instance: made[each] for instance, each in asked.items()}
 
     def tidy(self) -> None:
         """Forget the terms of earlier batches if they are many."""
@@ -65,7 +69,7 @@ class Packer:
             self.terms.forget()
             self.terms.dictionary.keep(())
 
-    def blocks(self, batch: Batch, place: str, position: int, number: int) -> Iterator[Row]:
+    def blocks(self, batch: Batch, sequence: str, position: int, number: int) -> Iterator[Row]:
         """A block of elements for each instance; those with the same triples are packed once."""
         far: list[Rejected] = []
         where = f"<{self._iri}>"
@@ -89,15 +93,15 @@ class Packer:
                 if content not in packed:
                     packed[content] = pack(only(batch, found), self.terms.dictionary)
                 asked[matcher] = packed[content]
-            yield self._row(instance, BLOCK, place, position, number) | {"block": asked[matcher]}
+            yield self._row(instance, BLOCK, sequence, position, number) | {"block": asked[matcher]}
 
     def rejected(self, rejected: Rejected, position: int, number: int) -> Row:
-        """What is no element, for the first instance to tell. With `strict` it ends the run."""
+        """The row of rejected input, which the first instance passes on. With `strict` it ends the run."""
         if self._strict:
             hint = "without strict such input is counted, reported and left out"
             raise DataError(str(rejected), hint=hint)
-        told = {"reason": rejected.reason, "text": rejected.text[:LONGEST_TEXT]}
-        return self._row(min(self._matchers), REJECTED, rejected.place, position, number) | told
+        row = self._row(min(self._matchers), REJECTED, rejected.place, position, number)
+        return row | {"reason": rejected.reason, "text": rejected.text[:LONGEST_TEXT]}
 
     def ends(self) -> Iterator[Row]:
         """The stream has ended, for all instances."""

@@ -1,4 +1,7 @@
-"""What the driver tells workers of a stream, as JSON: where it comes from, what is wanted of it, how it is lifted."""
+"""The settings of a stream as JSON, on their way from the driver to the workers of a file source.
+
+They are its declaration, the patterns that are pushed down to it, and the template by which it is lifted.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from cqels.ingest.lifting_template import ObjectTemplate, Template
 from cqels.model.dictionary import term_of
 from cqels.model.terms import Term
 from cqels.plan.plan_json import read, write
-from cqels.spark.lift.predicate_pushdown import Condition, Pattern, Wanted
+from cqels.spark.lift.predicate_pushdown import Condition, Pattern, PushedPatterns
 
 
 def write_declaration(declaration: StreamDeclaration) -> dict[str, Any]:
@@ -37,13 +40,13 @@ def read_declaration(written: dict[str, Any]) -> StreamDeclaration:
     )
 
 
-def write_wanted(wanted: Wanted | None) -> list[Any] | None:
+def write_patterns(pushed: PushedPatterns | None) -> list[Any] | None:
     """The patterns, in an order that is always the same."""
-    return None if wanted is None else sorted(map(_write_pattern, wanted.patterns), key=json.dumps)
+    return None if pushed is None else sorted(map(_write_pattern, pushed.patterns), key=json.dumps)
 
 
-def read_wanted(written: list[Any] | None) -> Wanted | None:
-    return None if written is None else Wanted(frozenset(map(_read_pattern, written)))
+def read_patterns(written: list[Any] | None) -> PushedPatterns | None:
+    return None if written is None else PushedPatterns(frozenset(map(_read_pattern, written)))
 
 
 def _write_pattern(pattern: Pattern) -> list[Any]:
@@ -72,7 +75,7 @@ def write_template(template: Template | None) -> dict[str, Any] | None:
     return {**_fields(template), "predicates": predicates}
 
 
-def read_template(written: dict[str, Any] | None) -> Template | None:
+def read_written_template(written: dict[str, Any] | None) -> Template | None:
     if written is None:
         return None
     predicates = tuple((NamedNode(predicate), _read_object(each)) for predicate, each in written["predicates"])

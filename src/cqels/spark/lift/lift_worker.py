@@ -1,4 +1,7 @@
-"""Where a worker lifts rows: runs of rows in, arriving rows out; which columns a source has is in `lift`."""
+"""The workers' side of lifting, between a source and the shuffle: rows of a source in, arriving rows with blocks out.
+
+How a stream is to be lifted is said in `row_lifts.py`.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,18 @@ from cqels.kernels.readers.line_blocks import tokenize
 from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TRIPLE
 from cqels.model.errors import DataError
 from cqels.model.time import EARLIEST, LATEST, parse_time
-from cqels.spark.lift.block_writer import Packer, Row, one_element
+from cqels.spark.lift.block_writer import BlockWriter, Row, one_element
 from cqels.spark.lift.row_lifts import Lifting
 
 _NOT_UTF8 = "surrogateescape"
 
-Told: TypeAlias = Callable[[str, str, str], None]
-"""Is told the place, the reason and the text of what is rejected."""
+RejectCallback: TypeAlias = Callable[[str, str, str], None]
+"""Called with the place, the reason and the text of rejected input."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive rows of one place."""
+class RowRun:
+    """Consecutive rows of one sequence of the source: of a file, or of a partition of Kafka."""
 
     place: str
     position: int
@@ -42,7 +45,7 @@ class Run:
     positions: list[int]
     times: list[int | None]
     named: bool
-    """The source tells places."""
+    """The source names its sequences, in the column `place`."""
     records: pyarrow.RecordBatch | None = None
     """Instead of values."""
 
@@ -53,8 +56,8 @@ class Run:
         return f"{self.place}@{self.positions[row]}" if any(self.positions) else self.place
 
 
-def runs_of(batch: pyarrow.RecordBatch, task: str) -> Iterator[Run]:
-    """Rows of one place after the other; without one, of the task."""
+def runs_of(batch: pyarrow.RecordBatch, task: str) -> Iterator[RowRun]:
+    """Rows grouped by the `place` of the source; where it has none, by the task."""
     size = batch.num_rows
     names = batch.schema.names
     value = batch.column("value")
@@ -70,7 +73,7 @@ def runs_of(batch: pyarrow.RecordBatch, task: str) -> Iterator[Run]:
             place = places[start]
             name, named = (task, False) if place is None else (place, True)
             cut = None if records is None else records.slice(start, end - start)
-            yield Run(name, positions[start], values[part], positions[part], times[part], named, cut)
+            yield RowRun(name, positions[start], values[part], positions[part], times[part], named, cut)
             start = end
 
 
@@ -83,13 +86,13 @@ def _nanoseconds(column: pyarrow.Array) -> list[int | None]:
 
 
 @lru_cache(maxsize=32)
-def workshop_of(lifting: Lifting) -> Workshop:
-    """One for each stream in each process; Spark uses a process for many tasks."""
-    return Workshop(lifting)
+def lift_worker_of(lifting: Lifting) -> LiftWorker:
+    """The worker of a stream, made once in a process, which Spark uses for many tasks."""
+    return LiftWorker(lifting)
 
 
-class Workshop:
-    """Where a worker makes the rows of a stream."""
+class LiftWorker:
+    """Lifts the rows of one stream."""
 
     def __init__(self, lifting: Lifting) -> None:
         self._stream = lifting.number
@@ -97,27 +100,27 @@ class Workshop:
         self._declaration = StreamDeclaration(
             lifting.stream, "", lifting.lift.element, lifting.lift.time, lifting.lift.unit
         )
-        self._packer = Packer(
-            lifting.number, lifting.wants, iri=lifting.stream, future=lifting.future, strict=lifting.strict
+        self._writer = BlockWriter(
+            lifting.number, lifting.patterns, iri=lifting.stream, future=lifting.future, strict=lifting.strict
         )
-        self._terms, self._intake = self._packer.terms, self._packer.intake
+        self._terms, self._intake = self._writer.terms, self._writer.intake
 
     def tidy(self) -> None:
-        self._packer.tidy()
+        self._writer.tidy()
 
-    def lifted(self, run: Run, numbers: Iterator[int]) -> Iterator[Row]:
+    def lifted(self, run: RowRun, numbers: Iterator[int]) -> Iterator[Row]:
         """The blocks of some rows, if they have elements, and what was rejected of them."""
         rejected: list[Row] = []
 
         def reject(place: str, reason: str, text: str) -> None:
-            told = Rejected(self._declaration.iri, place, reason, text)
-            rejected.append(self._packer.rejected(told, run.position, next(numbers)))
+            found = Rejected(self._declaration.iri, place, reason, text)
+            rejected.append(self._writer.rejected(found, run.position, next(numbers)))
 
         batch = self._batch(run, reject)
-        yield from self._packer.blocks(batch, run.place, run.position, next(numbers))
+        yield from self._writer.blocks(batch, run.place, run.position, next(numbers))
         yield from rejected
 
-    def _batch(self, run: Run, reject: Told) -> Batch:
+    def _batch(self, run: RowRun, reject: RejectCallback) -> Batch:
         lift = self._lift
         match lift.form:
             case "csv" | "json" | "columns":
@@ -133,7 +136,7 @@ class Workshop:
 
     # ------------------------------------------------------------ lines
 
-    def _lines(self, run: Run, reject: Told) -> Batch:
+    def _lines(self, run: RowRun, reject: RejectCallback) -> Batch:
         """Each line is an element, however they are cut into rows."""
         for number, value in enumerate(run.values):
             if value is None:
@@ -149,7 +152,7 @@ class Workshop:
         )
         return batch
 
-    def _documents(self, run: Run, reject: Told) -> Batch:
+    def _documents(self, run: RowRun, reject: RejectCallback) -> Batch:
         """Each row is a document with any number of elements."""
         parts = []
         for number, value in enumerate(run.values):
@@ -158,24 +161,24 @@ class Workshop:
                 reject(place, "the row has no value", "")
                 continue
 
-            def told(rejected: Rejected, place: str = place) -> None:
+            def reject_line(rejected: Rejected, place: str = place) -> None:
                 reject(f"{place}:{rejected.place.rpartition(':')[2]}", rejected.reason, rejected.text)
 
             lines = enumerate(value.decode("utf-8", _NOT_UTF8).removeprefix("\ufeff").split("\n"), 1)
             texts = ((line, text.removesuffix("\r")) for line, text in lines)
             try:
-                found = list(read_texts(self._declaration, self._document(run, number), texts, told))
+                found = list(read_texts(self._declaration, self._document(run, number), texts, reject_line))
             except DataError as error:  # the document is not what was declared
                 reject(place, error.message, "")
                 continue
             parts += [self._intake.triples(self._stream, each.time, each.triples) for each in found]
         return Batch.concatenate(parts)
 
-    def _document(self, run: Run, number: int) -> str:
+    def _document(self, run: RowRun, number: int) -> str:
         """A name for a row that is a document: the same whenever it is read."""
         return run.at(number) if run.named else _digest(run.values[number] or b"")
 
-    def _rows(self, run: Run, reject: Told) -> Batch:
+    def _rows(self, run: RowRun, reject: RejectCallback) -> Batch:
         """Each row is an element; one with a malformed line is rejected whole."""
         if (batch := self._plain_rows(run)) is not None:
             return batch
@@ -193,7 +196,7 @@ class Workshop:
             parts.append(one_element(time, self._stream, words))
         return Batch.concatenate(parts)
 
-    def _plain_rows(self, run: Run) -> Batch | None:
+    def _plain_rows(self, run: RowRun) -> Batch | None:
         """The same all at once; None where a row is not plain, or has blank nodes, whose scope is their row."""
         values = [value for value in run.values if value is not None]
         times = [time for time in run.times if time is not None]
@@ -236,11 +239,11 @@ class Workshop:
         if np.all(taken | (kinds == EMPTY)):
             return np.ascontiguousarray(block.records[taken, :3]).reshape(-1)
         parts = []
-        for place, kind in enumerate(kinds.tolist()):
+        for number, kind in enumerate(kinds.tolist()):
             if kind in (TRIPLE, QUAD):
-                parts.append(block.records[place, :3])
+                parts.append(block.records[number, :3])
             elif kind == ODD:
-                for triple, fourth in parse_statements(block.line(place).decode("utf-8", _NOT_UTF8), scope):
+                for triple, fourth in parse_statements(block.line(number).decode("utf-8", _NOT_UTF8), scope):
                     if triple is None or isinstance(fourth, Literal):
                         raise ValueError("a line has a time, and so has its row")
                     parts.append(np.array(self._terms.encode_all(triple), np.int64))
@@ -250,7 +253,7 @@ class Workshop:
 
     # ------------------------------------------------------------ documents and records
 
-    def _whole(self, run: Run, reject: Told) -> Batch:
+    def _whole(self, run: RowRun, reject: RejectCallback) -> Batch:
         """Each row is a document and an element."""
         assert self._lift.form in RDF_FORMATS
         format = RDF_FORMATS[self._lift.form]
@@ -268,7 +271,7 @@ class Workshop:
             parts.append(self._intake.triples(self._stream, element.time, element.triples))
         return Batch.concatenate(parts)
 
-    def _records(self, run: Run, reject: Told) -> Batch:
+    def _records(self, run: RowRun, reject: RejectCallback) -> Batch:
         """Each row is a record; one of CSV may also be several."""
         template = self._lift.template
         assert template is not None
@@ -286,7 +289,7 @@ class Workshop:
             parts.append(self._intake.triples(self._stream, time, triples))
         return Batch.concatenate(parts)
 
-    def _found(self, run: Run) -> Iterator[tuple[int, Numbered]]:
+    def _found(self, run: RowRun) -> Iterator[tuple[int, Numbered]]:
         """The number of each row, and its records."""
         template = self._lift.template
         assert template is not None
@@ -307,7 +310,7 @@ class Workshop:
                 found = csv_records(lines, template.columns, delimiter=delimiter, place=run.at(number), header=header)
             yield from ((number, each) for each in found)
 
-    def _own(self, run: Run, number: int) -> int | None:
+    def _own(self, run: RowRun, number: int) -> int | None:
         """The time of a row, if it is to be used."""
         if not self._lift.own_time:
             return None

@@ -1,7 +1,7 @@
-"""Which triples of a stream some query can match: all others need not travel. Elements themselves always do.
+"""Predicate pushdown: triples that no query can match are dropped before the shuffle.
 
-An element is a tick whatever its triples are, so leaving out triples changes no result; leaving out elements would.
-A triple that a FILTER would refuse anyway is left out too, where the kernels can tell from the triple alone.
+Elements are kept even if they become empty: each is a tick, so dropping triples changes no result, but dropping
+elements would.  A triple that a FILTER refuses is dropped too, where the filter reads nothing but that triple.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from cqels.plan.optimizer.rules import conjuncts, rewrite
 from cqels.plan.scope import reads
 
 MOST_PATTERNS = 16
-"""Patterns with one predicate that triples are compared with; if there are more, all with the predicate travel."""
+"""Patterns with one predicate that triples are compared with; if there are more, all its triples are kept."""
 LARGEST_CONDITION = 40
-"""Nodes of a condition that is looked at before triples travel."""
+"""Nodes of the expression of a condition that is pushed down."""
 
 
 class Condition(NamedTuple):
-    """What else has to hold of a triple, told by the variables that its subject, predicate and object are."""
+    """A filter on a triple, and the variables that stand for its subject, predicate and object."""
 
     expression: Expression
     variables: tuple[str | None, str | None, str | None]
@@ -66,8 +66,8 @@ ANYTHING = Pattern()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The patterns that queries have over one stream."""
+class PushedPatterns:
+    """The patterns that the queries of an engine instance have over one stream."""
 
     patterns: frozenset[Pattern]
 
@@ -76,18 +76,18 @@ class Wanted:
         return ANYTHING in self.patterns
 
     def matcher(self, terms: Terms) -> Matcher:
-        """The patterns in words. The dictionary keeps those for ever."""
+        """The patterns in the words of a dictionary, which keeps their terms for ever."""
         return Matcher(self.patterns, terms)
 
 
-def wanted(queries: Iterable[Query], stream: str) -> Wanted:
-    """What queries can match of a stream, or more where it is not easy to tell."""
+def pushed_patterns(queries: Iterable[Query], stream: str) -> PushedPatterns:
+    """The patterns of what queries can match of a stream, or of more where that is hard to decide."""
     found = {pattern for query in queries for pattern in _patterns(query, stream)}
-    return Wanted(frozenset(_few(found)))
+    return PushedPatterns(frozenset(_few(found)))
 
 
 def _few(patterns: set[Pattern]) -> Iterator[Pattern]:
-    """The same or more, by fewer patterns."""
+    """Fewer patterns that match the same triples or more."""
     by_predicate: dict[Term | None, list[Pattern]] = {}
     for each in patterns:
         if each.condition is None or each._replace(condition=None) not in patterns:
@@ -135,10 +135,10 @@ def _pattern(triple: Triple, conditions: list[Expression]) -> Pattern:
     """A triple pattern with those of the conditions that it alone decides on."""
     subject, predicate, object = triple.subject, triple.predicate, triple.object
     first, second, third = (node.name if isinstance(node, Var) else None for node in (subject, predicate, object))
-    told = [each for each in conditions if is_native(each) and reads(each) and reads(each) <= {first, second, third}]
+    decided = [each for each in conditions if is_native(each) and reads(each) and reads(each) <= {first, second, third}]
     condition = None
-    if told and sum(1 for each in told for _ in walk(each)) <= LARGEST_CONDITION:
-        expression = reduce(lambda one, other: Call("AND", (one, other)), told)
+    if decided and sum(1 for each in decided for _ in walk(each)) <= LARGEST_CONDITION:
+        expression = reduce(lambda one, other: Call("AND", (one, other)), decided)
         condition = Condition(expression, (first, second, third))
     return Pattern(_constant(subject), _constant(predicate), _constant(object), condition)
 
@@ -202,20 +202,20 @@ class Matcher:
         ]
         terms.dictionary.pin({word for row in rows for word in row[:3] if word > 0})
         self._arena = terms.dictionary.arena
-        self._place = self._arena.take(triple_filter.PATTERNS + len(rows) * triple_filter.PATTERN_WORDS)
+        self._offset = self._arena.take(triple_filter.PATTERNS + len(rows) * triple_filter.PATTERN_WORDS)
         words = self._arena.words
-        words[self._place + triple_filter.COUNT], words[self._place + triple_filter.DICTIONARY] = (
+        words[self._offset + triple_filter.COUNT], words[self._offset + triple_filter.DICTIONARY] = (
             len(rows),
             terms.dictionary.offset,
         )
-        first = self._place + triple_filter.PATTERNS
+        first = self._offset + triple_filter.PATTERNS
         words[first : first + len(rows) * triple_filter.PATTERN_WORDS] = np.array(rows, np.int64).reshape(-1)
 
     def matches(self, triples: Words) -> npt.NDArray[np.bool_]:
         """Which of the triples, rows of three words, some pattern matches."""
         triples = np.ascontiguousarray(triples)
         found = np.empty(len(triples), np.int64)
-        triple_filter.sift(self._arena.base, self._place, triples.ctypes.data, len(triples), found.ctypes.data)
+        triple_filter.sift(self._arena.base, self._offset, triples.ctypes.data, len(triples), found.ctypes.data)
         return found.astype(np.bool_)
 
     def kept(self, batch: Batch) -> Batch:
@@ -232,5 +232,5 @@ def only(batch: Batch, found: npt.NDArray[np.bool_]) -> Batch:
 
 
 def _compiled(condition: Condition, functions: Calls) -> int:
-    columns = {name: place for place, name in enumerate(condition.variables) if name is not None}
+    columns = {name: number for number, name in enumerate(condition.variables) if name is not None}
     return compile_expression(condition.expression, columns, functions)

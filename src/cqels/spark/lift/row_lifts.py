@@ -1,10 +1,11 @@
-"""How the rows of any Spark source become elements: what users write, and `DataFrame.mapInArrow` of it.
+"""How the rows of any Spark source are lifted to elements: what users write (`cqels.lift`), and its `mapInArrow`.
 
 A row has its text in the column `value` (text or bytes) and may have more columns: `time`, the source's own timestamp;
-`place`, where the row comes from; `position`, where in it (an offset).  These give rejected input its place, blank
-nodes their scope, and the blocks of a stream their order: that of position and number within a place.  Where a source
-tells no place, it is the partition of the task.  Rows of Kafka are known by their columns: `timestamp`, `topic` and
-`partition`, `offset`.  The rows of a table (`columns`) have columns of their own instead of `value`.
+`place`, the file or partition that the row comes from; `position`, its offset there.  These give rejected input its
+place, blank nodes their scope, and the blocks of a stream their order: that of position and number within a place.
+Where a source has no column `place`, it is the partition of the task.  Rows of Kafka are recognized by their columns:
+`timestamp`, `topic` and `partition`, `offset`.  The rows of a table (`columns`) have columns of their own instead of
+`value`.
 
 What comes out are arriving rows (`cqels.spark.lift.row_schemas`): blocks, and what was rejected.
 """
@@ -26,7 +27,7 @@ from cqels.ingest.declarations import ElementKind
 from cqels.ingest.lifting_template import Template, read_template
 from cqels.model.errors import CqelsError
 from cqels.model.time import unit_nanoseconds
-from cqels.spark.lift.predicate_pushdown import Wanted
+from cqels.spark.lift.predicate_pushdown import PushedPatterns
 from cqels.spark.lift.row_schemas import ARRIVING_COLUMNS
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Lifting:
     number: int
     """Of the stream, in the application."""
     lift: Lift
-    wants: tuple[Wanted | None, ...]
+    patterns: tuple[PushedPatterns | None, ...]
     """Of each engine instance."""
     strict: bool = False
     """What is malformed ends the run."""
@@ -181,14 +182,14 @@ class Lifting:
 
     def __call__(self, batches: Batches) -> Batches:
         from cqels.spark.lift.block_writer import table
-        from cqels.spark.lift.lift_worker import runs_of, workshop_of
+        from cqels.spark.lift.lift_worker import lift_worker_of, runs_of
 
-        workshop = workshop_of(self)
+        worker = lift_worker_of(self)
         numbers = count()
         task = _task()
         for batch in batches:
-            rows = [row for part in runs_of(batch, task) for row in workshop.lifted(part, numbers)]
-            workshop.tidy()
+            rows = [row for part in runs_of(batch, task) for row in worker.lifted(part, numbers)]
+            worker.tidy()
             if rows:
                 yield table(rows)
 

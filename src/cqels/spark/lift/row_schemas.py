@@ -1,15 +1,15 @@
-"""The rows between the stages of a pipeline: blocks on their way to the engines, and what the engines send.
+"""The schemas of the rows before and behind the stateful operator: blocks for the shuffle, and what the engines send.
 
 *Arriving* rows are keyed by the engine instance that they go to.  Those of a source, whose number is in `stream`, are
-in sequences, one for each `place`, ordered by `position` and `number`; the sequences of a source, and the sources of
-all streams, are merged by time.  The place of a file is its number in its source (`place_of`).
+in sequences, named by the column `place` and ordered by `position` and `number`; the sequences of a source, and the
+sources of all streams, are merged by time.  The sequence of a file is its number in its source (`sequence_of`).
 
     kind       meaning
     block      elements, in `block` (see `cqels.spark.lift.block_format`)
     rejected   a malformed line or record: `place` for people, `reason` and `text`
     end        the source has ended, after all blocks of this micro-batch
-    command    something that the engine is told after all else of this micro-batch: JSON in `text`, see
-               `engine_instance.Arrival`; under a seal, and numbered by `position`, if it has a `place`
+    command    a command that the engine executes after all else of this micro-batch: JSON in `text`, see
+               `instance_commands.Arrival`; under a seal, and numbered by `position`, if it has a `place`
                (`cqels.spark.driver.dataset_updates`)
 
 *Sent* rows are few: the results of a query in one micro-batch are one row or some, each with many results.
@@ -53,19 +53,19 @@ SENT_COLUMNS = (
 )
 
 
-def place_of(first: int, last: int) -> str:
-    """The place of a block of consecutive files, the next of which each begins where the one before it ends.
+def sequence_of(first: int, last: int) -> str:
+    """The sequence of a block of consecutive files, each of which begins in time where the one before it ends.
 
-    Places are in the order of the files.
+    Sequences are in the order of the files.
     """
     return f"{first:08}" if first == last else f"{first:08}-{last:08}"
 
 
-def files_at(place: str) -> tuple[int, int]:
-    """The first and the last file of a place.
+def files_of_sequence(sequence: str) -> tuple[int, int]:
+    """The first and the last file of a sequence.
 
-    >>> files_at(place_of(3, 7))
+    >>> files_of_sequence(sequence_of(3, 7))
     (3, 7)
     """
-    first, _, last = place.partition("-")
+    first, _, last = sequence.partition("-")
     return int(first), int(last or first)

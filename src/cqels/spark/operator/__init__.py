@@ -1,1 +1,1 @@
-"""The engine inside Spark's stateful operator, and its memory as files."""
+"""The stateful operator of Spark: an engine instance for each group of rows, its program, its commands, its arena."""

@@ -1,8 +1,7 @@
-"""The memory of engines as files of a machine, which one process leaves and another one takes.
+"""The arenas of engine instances as files of a machine, which one worker process leaves and the next one attaches.
 
-A file has in its name what it stands for: an engine, and a token of the last micro-batch that it has seen.  Whoever
-takes it renames it first, so no two processes ever have the same; a process that dies leaves a name that nobody asks
-for.
+A file is named after its engine and a token of the last micro-batch that the engine has seen.  A process that takes a
+file renames it first, so no two processes ever have the same; a process that dies leaves a name that nobody asks for.
 """
 
 from __future__ import annotations

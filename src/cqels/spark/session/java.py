@@ -74,10 +74,10 @@ def _homes(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
 def version_of(program: Path) -> int | None:
     """The version of a Java program, None if it does not run."""
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        text = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(told)
+    found = _VERSION.search(text)
     return int(found[1]) if found else None
 
 

@@ -1,1 +1,1 @@
-"""How results leave: exactly-once files, Parquet, DataFrames, text formats."""
+"""How results leave a pipeline: exactly-once files, Parquet, DataFrames, text formats."""

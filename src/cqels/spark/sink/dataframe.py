@@ -1,4 +1,4 @@
-"""The results of a query as a DataFrame whose columns are its variables."""
+"""A sink that is a DataFrame: the results of a query, with a column for each variable."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _Opened:
 
 def _in_utc(table: pyarrow.Table) -> pyarrow.Table:
     """The times as Spark has them."""
-    place = table.schema.get_field_index("time")
-    return table.set_column(place, "time", table["time"].cast(pyarrow.timestamp(_UNIT, tz="UTC")))
+    index = table.schema.get_field_index("time")
+    return table.set_column(index, "time", table["time"].cast(pyarrow.timestamp(_UNIT, tz="UTC")))
 
 
 def _schema(query: Query, types: Mapping[str, str]) -> StructType:

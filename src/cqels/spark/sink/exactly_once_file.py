@@ -122,9 +122,9 @@ class GrowingFile:
             self._progress = progress
             os.ftruncate(self._file, progress.start)
             os.lseek(self._file, progress.start, os.SEEK_SET)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            left = memoryview(data)
+            while left:
+                left = left[os.write(self._file, left) :]
             os.fsync(self._file)
         except OSError as error:
             raise not_written(self._path, error) from None

@@ -1,4 +1,4 @@
-"""Results as Parquet: a file for each micro-batch, whose columns have the same types from the first to the last."""
+"""The Parquet sink: a file for each micro-batch, whose columns have the same types from the first to the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query sent in one micro-batch, as Arrow columns of N-Triples texts, and the terms and results behind them."""
+"""The results of a query in one micro-batch, as sinks get them: Arrow columns of N-Triples texts, or results."""
 
 from __future__ import annotations
 

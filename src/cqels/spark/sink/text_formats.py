@@ -1,4 +1,4 @@
-"""The results of a micro-batch as bytes, the same that `cqels.results` writes, from whole columns of texts."""
+"""The results of a micro-batch as the bytes of a format, from whole columns; the same that `cqels.results` writes."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def _csv_rows(sent: Sent) -> Any:
     return _joined(row, "\r\n")
 
 
-def _where_empty(sent: Sent, told: Callable[[], Any], otherwise: Any) -> Any:
-    """What is told of empty snapshots, which most micro-batches do not have."""
+def _where_empty(sent: Sent, empty_text: Callable[[], Any], otherwise: Any) -> Any:
+    """Another text for empty snapshots, which most micro-batches do not have."""
     empty = sent.columns["empty"].combine_chunks()
     if not pyarrow.compute.any(empty).as_py():
         return otherwise
-    return pyarrow.compute.if_else(empty, told(), otherwise)
+    return pyarrow.compute.if_else(empty, empty_text(), otherwise)
 
 
 def _timed_triples(sent: Sent) -> str:

@@ -1,1 +1,1 @@
-"""Files as sources of Spark: the catalogue of files, reading ahead, replay at the pace of the data."""
+"""The file source: the catalog of files, offsets, the readers of workers, read-ahead, replay at a rate."""

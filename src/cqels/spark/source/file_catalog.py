@@ -1,8 +1,9 @@
-"""The files of an application's streams, in the order in which they are read, and positions among them.
+"""The catalog of a file source: the files of all streams in reading order, and the offsets among them.
 
-The list is kept on disk and only grows, so that a position means the same after a restart: the number of a piece in its
-stream and a byte in it.  A piece is a file, or what was appended to one since its last piece.  What is in the files is
-not read here, except to tell what they hold, where their last complete line ends, and whether they are still the same.
+The driver's side of `file_source.py` asks it what comes next.  The catalog is kept in the checkpoint and only grows, so
+an offset means the same after a restart: the number of a piece in its stream, and a byte in that piece.  A piece is a
+file, or what was appended to a file since its last piece.  Elements are not read here; files are opened only to find
+out what kind they are, where their last complete line ends, and whether they have changed.
 """
 
 from __future__ import annotations
@@ -28,22 +29,24 @@ from cqels.model.errors import CqelsError, Damaged, DataError, Source
 from cqels.model.time import EARLIEST
 
 BYTE_BITS = 40
-"""Of a position as one number, for the byte: the rest is for the number of the piece."""
+"""The bits of a position that hold the byte; the bits above them hold the number of the piece."""
 MOST_APPENDED = 16 << 20
-"""Bytes of a CSV file that are looked at for the ends of records at a time."""
+"""Bytes of a CSV file that are searched for the ends of records at a time."""
 LONGEST_RECORD = 1 << 20
 """Bytes of a CSV record in quotes that is waited for; one that is longer ends with its line, and is rejected."""
 _NAME = "files.jsonl"
 _ANEW = "restore it from a copy, or begin with a new checkpoint"
 _VERSION = 2
-_MARKED = 1024
-"""Bytes at the beginning of a file, and before where reading stopped, that it is known by."""
-_NEAR = 1 << 16
+_FINGERPRINTED = 1024
+"""Bytes at the beginning of a file, and before where reading stopped, whose hashes identify it."""
+_CHUNK = 1 << 16
 
 Streams: TypeAlias = Mapping[int, StreamDeclaration]
 """By their numbers in the application."""
-Place: TypeAlias = tuple[int, int]
-"""A piece's number in its stream, and a byte in it."""
+StreamOffset: TypeAlias = tuple[int, int]
+"""How far a stream has been read: the number of a piece, and a byte in it."""
+Offsets: TypeAlias = dict[int, StreamOffset]
+"""Those of all streams, by their numbers."""
 Kind: TypeAlias = Literal["lines", "records", "whole"]
 Changed: TypeAlias = Literal["stop", "skip", "reread"]
 """What to do with a file that was replaced, shortened or removed."""
@@ -55,12 +58,12 @@ CHANGED_HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A piece of a file, as it was when it was listed: its bytes from `start` to `end`.
+class FilePiece:
+    """A piece of a file, as it was when it was added to the catalog: its bytes from `start` to `end`.
 
     With `lines`, each line is an element, and a piece may be cut between lines; with `records`, it ends between two
-    records; else it is the whole file.  `head` and `tail` tell the file's first bytes and those before `end` from
-    others.  A file that does not grow was last `modified` then.
+    records; else it is the whole file.  `head` and `tail` are hashes of the file's first bytes and of those before
+    `end`.  A file that does not grow was last `modified` then.  The catalog on disk has these fields by their names.
     """
 
     path: str
@@ -75,7 +78,7 @@ class Listed:
     origin: int | None = None
     """The number of the file's first piece, if it is another."""
     note: str = ""
-    """What is to be told when it is read."""
+    """A change of the file, to be reported among the rejected input when the piece is read."""
     gone: bool = False
     """The file is no longer there: one of this name is another."""
 
@@ -88,7 +91,7 @@ class Listed:
         return self.kind == "lines"
 
     def change(self) -> str | None:
-        """How the file has changed, if it is not what it was; what was appended to it is no change."""
+        """How the file differs from what was catalogued, if it does; an append is no difference."""
         try:
             now = os.stat(self.path)
             if self.modified is not None:
@@ -97,7 +100,7 @@ class Listed:
             if now.st_size < self.end:
                 return "a file of the stream is shorter than what was read of it"
             with open(self.path, "rb") as file:
-                if _marks(file, self.end) != (self.head, self.tail):
+                if _fingerprints(file, self.end) != (self.head, self.tail):
                     return "a file of the stream was replaced by another"
         except OSError as error:
             return f"a file of the stream is no longer there: {(error.strerror or str(error)).lower()}"
@@ -109,12 +112,12 @@ def refuse_change(path: str, change: str) -> DataError:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Some bytes of a piece of a stream, or all of it. It has the lines that begin in it."""
+class FileRange:
+    """A range of bytes of a piece, or all of it. The lines that begin in the range belong to it."""
 
     stream: int
     number: int
-    file: Listed
+    file: FilePiece
     start: int
     end: int
 
@@ -129,114 +132,116 @@ class Stretch:
 
     @property
     def position(self) -> int:
-        """Its place in the stream, as one number."""
+        """Its offset in the stream as one number, by which rows are ordered."""
         return self.number << BYTE_BITS | self.start
 
 
 class Catalog:
-    """The listed files of all streams."""
+    """The pieces of files of all streams, on disk and in memory."""
 
     def __init__(self, folder: Path, streams: Streams) -> None:
-        """What an earlier run has listed here, else what is there now."""
+        """Load the catalog of an earlier run, if the folder has one."""
         self._path = folder / _NAME
         self._streams = streams
-        self.files: dict[int, list[Listed]] = {number: [] for number in streams}
+        self.files: dict[int, list[FilePiece]] = {number: [] for number in streams}
         self._sizes: dict[int, list[int]] = {number: [0] for number in streams}
-        """The bytes before each piece, and all."""
-        self._latest: dict[int, dict[str, tuple[int, Listed]]] = {number: {} for number in streams}
+        """The bytes of a stream before each piece; the last number is the size of all pieces."""
+        self._latest: dict[int, dict[str, tuple[int, FilePiece]]] = {number: {} for number in streams}
         """The last piece of each file, and its number."""
         self._seen: dict[tuple[int, str], tuple[int, int, int]] = {}
-        """How files looked when it was last seen that they are the same."""
+        """Inode, size and time of change of files when they were last found unchanged."""
         self._sum = ""
         if self._path.exists():
             self._load()
 
     @property
     def exists(self) -> bool:
-        """Files have been listed, now or in an earlier run."""
+        """There is a catalog on disk, of now or of an earlier run."""
         return self._path.exists()
 
-    def make(self, *, follow: bool) -> None:
-        """List the files that are there now, those of each stream in the order of their first times.
+    def create(self, *, follow: bool) -> None:
+        """Add the files that exist now, those of each stream in the order of their first times.
 
-        Where more may come, in the order of their names.
+        With `follow`, they are in the order of their names.
         """
-        listed: list[tuple[int, Listed]] = []
+        pieces: list[tuple[int, FilePiece]] = []
         for number, declaration in self._streams.items():
-            paths = list(files_there(declaration, may_be_none=follow))
+            paths = list(current_files(declaration, may_be_none=follow))
             for path in paths:
-                check_listable(path)
+                check_readable(path)
             template = check_files(declaration, (path for path in paths if not follow or path.stat().st_size))
             if follow:
                 begun = [Begun(path, EARLIEST) for path in paths]
             else:
                 begun = in_time(declaration, paths, template)
-            listed += ((number, _listed(declaration, each, grows=follow)) for each in begun)
+            pieces += ((number, _piece_of(declaration, each, grows=follow)) for each in begun)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._write(listed)
+        self._write(pieces)
 
-    def _write(self, listed: Iterable[tuple[int, Listed]]) -> None:
-        """Have these files, in a new list."""
+    def _write(self, pieces: Iterable[tuple[int, FilePiece]]) -> None:
+        """Write a new catalog with these pieces."""
         fresh = self._path.with_suffix(".new")
-        head = self._head()
+        head = self._header()
         self._sum = _checksum("", head)
         with fresh.open("w") as file:
-            file.write(_line(head, self._sum) + self._added(listed))
+            file.write(_line(head, self._sum) + self._append(pieces))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
 
-    def look(self, start: Mapping[int, Place], changed: Mapping[int, Changed]) -> None:
-        """Add the files that are new, in the order in which they were last written, and what was appended to others.
+    def refresh(self, start: Offsets, changed: Mapping[int, Changed]) -> None:
+        """Add new files, in the order in which they were last written, and what was appended to known ones.
 
-        What has come to the places `start` in the streams is done.
+        Everything before the offsets `start` has been read.
         """
-        fresh: list[tuple[int, Listed]] = []
+        fresh: list[tuple[int, FilePiece]] = []
         for number, declaration in self._streams.items():
             known = self._latest[number]
-            new: list[tuple[int, Listed]] = []
-            there = {str(path): path for path in _files_now(declaration)}
+            new: list[tuple[int, FilePiece]] = []
+            there = {str(path): path for path in _files_if_any(declaration)}
             for name, path in there.items():
                 found = path.stat()
                 looks = found.st_ino, found.st_size, found.st_mtime_ns
                 if name not in known:
-                    check_listable(path)
-                    new.append((found.st_mtime_ns, _listed(declaration, Begun(path, EARLIEST), grows=True)))
+                    check_readable(path)
+                    new.append((found.st_mtime_ns, _piece_of(declaration, Begun(path, EARLIEST), grows=True)))
                 elif self._seen.get((number, name)) != looks:
-                    since = list(self._since(declaration, known[name][1], changed[number]))
+                    since = list(self._new_pieces(declaration, known[name][1], changed[number]))
                     new += ((found.st_mtime_ns, each) for each in since)
                     if not since:
                         self._seen[number, name] = looks
             for name in [name for name in known if name not in there]:
-                new += ((0, each) for each in self._gone(number, *known[name], start[number], changed[number]))
+                new += ((0, each) for each in self._removed(number, *known[name], start[number], changed[number]))
                 del known[name]
             fresh += ((number, each) for _, each in sorted(new, key=lambda each: (each[0], each[1].path)))
         if not fresh:
             return
         with self._path.open("a") as file:
-            file.write(self._added(fresh))
+            file.write(self._append(fresh))
             file.flush()
             os.fsync(file.fileno())
 
-    def _since(self, declaration: StreamDeclaration, known: Listed, changed: Changed) -> Iterator[Listed]:
-        """What a known file has that is new."""
+    def _new_pieces(self, declaration: StreamDeclaration, known: FilePiece, changed: Changed) -> Iterator[FilePiece]:
+        """What a known file has that is not in the catalog yet."""
         change = known.change()
         if change is None:
             if known.kind != "whole":
-                grown = _grown(declaration, known)
+                grown = _appended_piece(declaration, known)
                 if grown.size:
                     yield grown
             return
         if changed == "stop":
             raise refuse_change(known.path, change)
-        now = _listed(declaration, Begun(Path(known.path), EARLIEST), grows=True)
+        now = _piece_of(declaration, Begun(Path(known.path), EARLIEST), grows=True)
         if changed == "reread":
             yield replace(now, note=f"{change}: it is read from its beginning")
         else:
             yield replace(now, start=now.end, note=f"{change}: what it has now is left out")
 
-    def _gone(self, stream: int, number: int, known: Listed, start: Place, changed: Changed) -> Iterator[Listed]:
-        """A file is no longer there. That is nothing to tell where all was read of one among many."""
+    def _removed(
+        self, stream: int, number: int, known: FilePiece, start: StreamOffset, changed: Changed
+    ) -> Iterator[FilePiece]:
+        """A file was removed, which is not reported if it was one of many and all of it had been read."""
         declared = self._streams[stream].path
         if number < start[0] and (Path(declared).is_dir() or glob.has_magic(declared)):
             return
@@ -245,46 +250,46 @@ class Catalog:
             raise refuse_change(known.path, change)
         yield replace(known, start=known.end, note=f"{change}: the stream goes on without it", gone=True)
 
-    def _added(self, listed: Iterable[tuple[int, Listed]]) -> str:
-        """Have more pieces; their lines."""
+    def _append(self, pieces: Iterable[tuple[int, FilePiece]]) -> str:
+        """Add pieces in memory: their lines in the catalog."""
         lines = []
-        for number, each in listed:
+        for number, each in pieces:
             entry = json.dumps({"stream": number, **asdict(self._add(number, each))})
             self._sum = _checksum(self._sum, entry)
             lines.append(_line(entry, self._sum))
         return "".join(lines)
 
-    def _add(self, stream: int, listed: Listed) -> Listed:
-        number, before = self._latest[stream].pop(listed.path, (0, None))
-        if before is not None and listed.start == before.end > 0:
-            listed = replace(listed, origin=number if before.origin is None else before.origin)
-        if not listed.gone:
-            self._latest[stream][listed.path] = len(self.files[stream]), listed
-        self.files[stream].append(listed)
-        self._sizes[stream].append(self._sizes[stream][-1] + listed.size)
-        return listed
+    def _add(self, stream: int, piece: FilePiece) -> FilePiece:
+        number, before = self._latest[stream].pop(piece.path, (0, None))
+        if before is not None and piece.start == before.end > 0:
+            piece = replace(piece, origin=number if before.origin is None else before.origin)
+        if not piece.gone:
+            self._latest[stream][piece.path] = len(self.files[stream]), piece
+        self.files[stream].append(piece)
+        self._sizes[stream].append(self._sizes[stream][-1] + piece.size)
+        return piece
 
-    def between(self, stream: int, start: Place, end: Place) -> Iterator[Stretch]:
-        """What a stream has from one place to another, file by file."""
+    def ranges(self, stream: int, start: StreamOffset, end: StreamOffset) -> Iterator[FileRange]:
+        """The ranges of a stream from one offset to another, piece by piece."""
         if end > (len(self.files[stream]), 0):
-            raise self._damage("it has fewer files than were read")
+            raise self._damaged("it has fewer files than were read")
         for number in range(start[0], min(end[0] + 1, len(self.files[stream]))):
             file = self.files[stream][number]
             first = start[1] if number == start[0] else 0
             last = end[1] if number == end[0] else file.size
             if first < last or (file.note and first == 0 and number < end[0]):
-                yield Stretch(stream, number, file, file.start + first, file.start + last)
+                yield FileRange(stream, number, file, file.start + first, file.start + last)
 
-    def size(self, stream: int, place: Place | None = None) -> int:
-        """The bytes of a stream, or those before a place."""
-        number, byte = place or (len(self.files[stream]), 0)
+    def size(self, stream: int, offset: StreamOffset | None = None) -> int:
+        """The bytes of a stream, or those before an offset."""
+        number, byte = offset or (len(self.files[stream]), 0)
         if number >= len(self._sizes[stream]):
-            raise self._damage("it has fewer files than were read")
+            raise self._damaged("it has fewer files than were read")
         return self._sizes[stream][number] + byte
 
-    def forward(self, stream: int, place: Place, size: int) -> Place:
-        """The place so many bytes on, or the end of a file that is read whole; empty files count as read."""
-        number, byte = place
+    def advance(self, stream: int, offset: StreamOffset, size: int) -> StreamOffset:
+        """The offset `size` bytes on, or the end of a file that is read whole; empty files count as read."""
+        number, byte = offset
         files = self.files[stream]
         while number < len(files) and (size > 0 or files[number].size == 0):
             left = files[number].size - byte
@@ -298,69 +303,69 @@ class Catalog:
         try:
             text = self._path.read_bytes().decode()
         except UnicodeDecodeError:
-            raise self._damage("it is not text") from None
+            raise self._damaged("it is not text") from None
         *lines, cut = text.split("\n")
         if not lines:
-            raise self._damage("it is empty")
+            raise self._damaged("it is empty")
         if lines[0].startswith('{"version": 1,'):
-            if lines[0] != self._head(1):
-                raise self._other()
-            self._renew(lines[1:])
+            if lines[0] != self._header(1):
+                raise self._of_other_streams()
+            self._upgrade(lines[1:])
             return
         for number, line in enumerate(lines):
             entry, _, known = line.rpartition("\t")
             self._sum = _checksum(self._sum, entry)
             if known != self._sum:
-                raise self._damage(f"line {number + 1} is not what was written")
+                raise self._damaged(f"line {number + 1} is not what was written")
             if number == 0:
-                if entry != self._head():
-                    raise self._other()
+                if entry != self._header():
+                    raise self._of_other_streams()
                 continue
             content = json.loads(entry)
-            self._add(content.pop("stream"), Listed(**content))
-        self._cut_off(cut, len(text.encode()))
+            self._add(content.pop("stream"), FilePiece(**content))
+        self._drop_partial_line(cut, len(text.encode()))
 
-    def _cut_off(self, cut: str, size: int) -> None:
-        """Remove a line in whose middle a writer was ended: nothing refers to it. A whole one is damaged."""
+    def _drop_partial_line(self, cut: str, size: int) -> None:
+        """Remove a last line that a killed writer left incomplete: nothing refers to it. A whole one is damaged."""
         entry, _, known = cut[:-1].rpartition("\t")
         if known == _checksum(self._sum, entry):
-            raise self._damage("its last line does not end as it was written")
+            raise self._damaged("its last line does not end as it was written")
         if cut:
             os.truncate(self._path, size - len(cut.encode()))
 
-    def _renew(self, lines: list[str]) -> None:
-        """Take over a list of version 1, which had whole files and no checksums, and write it as one is now."""
-        listed: list[tuple[int, Listed]] = []
+    def _upgrade(self, lines: list[str]) -> None:
+        """Rewrite a catalog of version 1, which had whole files and no checksums, in today's format."""
+        pieces: list[tuple[int, FilePiece]] = []
         for number, line in enumerate(lines):
             try:
                 old = json.loads(line)
                 kind: Kind = "lines" if old["lines"] else "whole"
                 first = old.get("first", EARLIEST)
-                each = Listed(old["path"], 0, old["size"], kind, "", "", old["modified"], first)
-                listed.append((old["stream"], each))
+                each = FilePiece(old["path"], 0, old["size"], kind, "", "", old["modified"], first)
+                pieces.append((old["stream"], each))
             except (ValueError, KeyError, TypeError):
-                raise self._damage(f"line {number + 2} is not what was written") from None
-        self._write(listed)
+                raise self._damaged(f"line {number + 2} is not what was written") from None
+        self._write(pieces)
 
-    def _damage(self, how: str) -> CqelsError:
+    def _damaged(self, how: str) -> CqelsError:
         return CqelsError(
             f"the list of files of the checkpoint, {self._path}, is damaged: {how}",
             hint=_ANEW,
         )
 
-    def _other(self) -> CqelsError:
+    def _of_other_streams(self) -> CqelsError:
         return CqelsError(
             f"the checkpoint in '{self._path.parent}' is of other streams",
             hint="go on with the streams as they were declared, or choose another checkpoint",
         )
 
-    def _head(self, version: int = _VERSION) -> str:
+    def _header(self, version: int = _VERSION) -> str:
         streams = [[number, each.iri, each.path] for number, each in self._streams.items()]
         return json.dumps({"version": version, "streams": streams})
 
 
-def check_listed(folder: Path) -> None:
-    """Refuse a checkpoint whose list is gone: another one would not mean the same places."""
+def check_catalog_exists(folder: Path) -> None:
+    """Refuse a checkpoint whose catalog is gone: with another one its offsets would mean other bytes."""
     if not (folder / _NAME).exists():
         raise Damaged(f"{folder / _NAME} is gone, which lists the files that were read", hint=_ANEW)
 
@@ -370,19 +375,19 @@ def _line(entry: str, checksum: str) -> str:
 
 
 def _checksum(before: str, entry: str) -> str:
-    """Of a line and all before it, so that none is missing either."""
+    """The checksum of a line and of all lines before it, so that a missing line is noticed too."""
     return sha256(f"{before} {entry}".encode()).hexdigest()[:16]
 
 
-def files_there(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterable[Path]:
-    """The files of a stream now. Where more may come, a folder or a pattern need not have any."""
+def current_files(declaration: StreamDeclaration, *, may_be_none: bool) -> Iterable[Path]:
+    """The files that a stream has now; with `may_be_none`, a folder or a pattern may have none yet."""
     path = Path(declaration.path)
     if may_be_none and (path.is_dir() or glob.has_magic(declaration.path)):
-        return _files_now(declaration)
+        return _files_if_any(declaration)
     return files_of(declaration.path)
 
 
-def _files_now(declaration: StreamDeclaration) -> Iterable[Path]:
+def _files_if_any(declaration: StreamDeclaration) -> Iterable[Path]:
     """The files of a stream that had some before, or of which more may come."""
     try:
         return files_of(declaration.path)
@@ -390,48 +395,48 @@ def _files_now(declaration: StreamDeclaration) -> Iterable[Path]:
         return ()
 
 
-def check_listable(path: Path) -> None:
-    """Refuse a file that no stream on Spark can have."""
+def check_readable(path: Path) -> None:
+    """Refuse a path that a stream on Spark cannot be read from."""
     if not path.is_file():
         raise DataError("a stream on Spark is read from files", source=Source("", str(path)))
     if path.stat().st_size >= 1 << BYTE_BITS:
         raise DataError("a file is larger than a terabyte", source=Source("", str(path)), hint="cut it")
 
 
-def _listed(declaration: StreamDeclaration, begun: Begun, *, grows: bool) -> Listed:
+def _piece_of(declaration: StreamDeclaration, begun: Begun, *, grows: bool) -> FilePiece:
     """A file as it is now; of one that may grow, what is complete of it."""
     path = begun.path
     found = path.stat()
     kind = _kind(declaration, path, grows=grows)
     with reading(path), path.open("rb") as file:
-        end = found.st_size if kind == "whole" or not grows else _complete(declaration, path, file, 0, kind)
-        head, tail = _marks(file, end)
+        end = found.st_size if kind == "whole" or not grows else _last_line_end(declaration, path, file, 0, kind)
+        head, tail = _fingerprints(file, end)
     modified = None if grows and kind != "whole" else found.st_mtime_ns
-    return Listed(str(path), 0, end, kind, head, tail, modified, begun.first)
+    return FilePiece(str(path), 0, end, kind, head, tail, modified, begun.first)
 
 
-def _grown(declaration: StreamDeclaration, known: Listed) -> Listed:
-    """What was appended to a file and is complete."""
+def _appended_piece(declaration: StreamDeclaration, known: FilePiece) -> FilePiece:
+    """The complete lines or records that were appended to a file."""
     path = Path(known.path)
     kind = known.kind if known.end else _kind(declaration, path, grows=True)
     with reading(path), path.open("rb") as file:
-        end = _complete(declaration, path, file, known.end, kind)
-        head, tail = _marks(file, end)
+        end = _last_line_end(declaration, path, file, known.end, kind)
+        head, tail = _fingerprints(file, end)
     return replace(known, start=known.end, end=end, kind=kind, head=head, tail=tail, origin=None, note="")
 
 
 def _kind(declaration: StreamDeclaration, path: Path, *, grows: bool) -> Kind:
     try:
         check_file(declaration, path)
-        return "whole" if is_compressed(path) else _cut(declaration, path, grows=grows)
+        return "whole" if is_compressed(path) else _kind_of_uncompressed(declaration, path, grows=grows)
     except UnreadableFile:  # a worker rejects it
         return "whole"
 
 
-def _cut(declaration: StreamDeclaration, path: Path, *, grows: bool) -> Kind:
+def _kind_of_uncompressed(declaration: StreamDeclaration, path: Path, *, grows: bool) -> Kind:
     if grows and format_of(declaration, path) == "ntriples" and declaration.element in (None, "line"):
         with path.open("rb") as file:
-            if b"\n" not in file.read(_NEAR):  # there is no line yet that would tell
+            if b"\n" not in file.read(_CHUNK):  # there is no line yet that would tell
                 return "lines" if declaration.time is None else "whole"
     if has_timed_lines(declaration, path):
         return "lines"
@@ -439,22 +444,22 @@ def _cut(declaration: StreamDeclaration, path: Path, *, grows: bool) -> Kind:
     return "records" if grows and (is_json or has_timed_records(declaration, path)) else "whole"
 
 
-def _marks(file: IO[bytes], end: int) -> tuple[str, str]:
-    """What tells the first bytes of a file, and those before `end`, from others."""
+def _fingerprints(file: IO[bytes], end: int) -> tuple[str, str]:
+    """Hashes of the first bytes of a file and of those before `end`."""
     file.seek(0)
-    head = file.read(min(_MARKED, end))
-    file.seek(max(0, end - _MARKED))
-    tail = file.read(min(_MARKED, end))
+    head = file.read(min(_FINGERPRINTED, end))
+    file.seek(max(0, end - _FINGERPRINTED))
+    tail = file.read(min(_FINGERPRINTED, end))
     return sha256(head).hexdigest()[:16], sha256(tail).hexdigest()[:16]
 
 
-def _complete(declaration: StreamDeclaration, path: Path, file: IO[bytes], start: int, kind: Kind) -> int:
-    """Where the last line or record of a file behind a byte ends, of those that have ended."""
+def _last_line_end(declaration: StreamDeclaration, path: Path, file: IO[bytes], start: int, kind: Kind) -> int:
+    """Where the last complete line or record after a byte ends."""
     if kind == "records" and format_of(declaration, path) == "csv":
-        return _complete_records(declaration, path, file, start)
+        return _last_record_end(declaration, path, file, start)
     at = end = file.seek(0, os.SEEK_END)
     while at > start:
-        at = max(start, end - _NEAR)
+        at = max(start, end - _CHUNK)
         file.seek(at)
         found = file.read(end - at).rfind(b"\n")
         if found >= 0:
@@ -463,7 +468,7 @@ def _complete(declaration: StreamDeclaration, path: Path, file: IO[bytes], start
     return start
 
 
-def _complete_records(declaration: StreamDeclaration, path: Path, file: IO[bytes], start: int) -> int:
+def _last_record_end(declaration: StreamDeclaration, path: Path, file: IO[bytes], start: int) -> int:
     """Where the last complete record of a CSV file ends: line breaks in quotes end none."""
     file.seek(start)
     data = file.read(MOST_APPENDED)

@@ -1,7 +1,7 @@
-"""Reading ahead: while a micro-batch is evaluated, the processes that have read it read what the next one will have.
+"""Read-ahead of a file source: while a micro-batch is evaluated, the workers that have read it prefetch the next one.
 
-What they read is left in a file of the machine, under a name that tells what it is, for whichever process gets the
-task.  Nothing depends on it: a file that is not there, or was not written to its end, is as if nobody had begun.
+The rows are left in a local file, named after the task, for whichever process gets that task.  Nothing depends on it:
+a file that is missing or incomplete means that the task is read as usual.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import pyarrow
 from pyspark.files import SparkFiles
 
 _NICE = 10
-"""How far those who read ahead stand back behind those who work on what is due."""
+"""How much lower the priority of reading ahead is than that of work that is due."""
 
 
 def begin(name: str, rows: Callable[[], Iterator[pyarrow.RecordBatch]], schema: pyarrow.Schema) -> None:
-    """Have rows made and left under a name, while others go on."""
+    """Make rows in a thread of low priority, and leave them under a name."""
     if (folder := _folder()) is not None:
         Thread(target=_write, args=(folder / f"{name}.rows", rows, schema), daemon=True).start()
 
 
 def taken(name: str) -> list[pyarrow.RecordBatch] | None:
-    """The rows of a name, which are waited for if they are being made; None if there are none to be had."""
+    """The rows that were left under a name, after a wait if they are being made; None if there are none."""
     folder = _folder()
     if folder is None:
         return None
@@ -61,7 +61,7 @@ def _write(path: Path, rows: Callable[[], Iterator[pyarrow.RecordBatch]], schema
 
 
 def _folder() -> Path | None:
-    """What the processes of a machine share; None outside Spark."""
+    """The folder that the processes of an application share on a machine; None outside Spark."""
     try:
         return Path(SparkFiles.getRootDirectory())
     except AssertionError:

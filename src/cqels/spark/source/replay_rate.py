@@ -1,4 +1,4 @@
-"""Replay at the pace of the data: which bytes of a file are due at a time.
+"""Replay of files at the rate of their timestamps: up to which offset a file source may read at a time.
 
 Files have lines that end with their times, or are CSV with a column of them.  A file's times should not decrease.
 Where they do, an element may come with a later one before it, never earlier than its own time asks for by more than
@@ -19,19 +19,19 @@ from cqels.ingest.lifting_template import Template, delimiter_of
 from cqels.ingest.parse_errors import UNREADABLE
 from cqels.ingest.record_readers import csv_header, csv_records
 from cqels.ingest.timed_lines import parse_timed_line
-from cqels.spark.source.file_catalog import Catalog, Place, Stretch
+from cqels.spark.source.file_catalog import Catalog, FileRange, Offsets, StreamOffset
 
-_NEAR = 1 << 16
+_CHUNK = 1 << 16
 """Bytes within which lines are looked at one by one."""
 
 
-class Pace:
-    """Tells how far streams are due: what is `t` after the first element at `t / speed` after that was read.
+class ReplayRate:
+    """Limits micro-batches to what is due: an element `t` after the first one is due `t / speed` after that was read.
 
     The first micro-batch has the elements of the first time alone: it may take long, and nothing is to wait behind it.
     """
 
-    def __init__(self, speed: float, times: dict[int, Times]) -> None:
+    def __init__(self, speed: float, times: dict[int, TimeReader]) -> None:
         """How the times of each stream are found."""
         self._speed = speed
         self._times = times
@@ -39,8 +39,8 @@ class Pace:
         self._started: int | None = None
         self._next: int | None = None
 
-    def due(self, catalog: Catalog, start: dict[int, Place], end: dict[int, Place]) -> dict[int, Place]:
-        """How far of what is between two places, in each stream, may be delivered now."""
+    def due(self, catalog: Catalog, start: Offsets, end: Offsets) -> Offsets:
+        """The offset between two others, in each stream, up to which elements may be delivered now."""
         now = monotonic_ns()
         if self._first is None:
             self._first = reached = self._earliest(catalog, start)
@@ -55,17 +55,17 @@ class Pace:
         self._next = self._earliest(catalog, start) if due == start else None
         return due
 
-    def _earliest(self, catalog: Catalog, start: dict[int, Place]) -> int | None:
-        times = (next(self._from(catalog, stream, place), None) for stream, place in start.items())
+    def _earliest(self, catalog: Catalog, start: Offsets) -> int | None:
+        times = (next(self._from(catalog, stream, offset), None) for stream, offset in start.items())
         return min((found for found in times if found is not None), default=None)
 
-    def _from(self, catalog: Catalog, stream: int, start: Place) -> Iterator[int]:
-        for each in catalog.between(stream, start, (len(catalog.files[stream]), 0)):
+    def _from(self, catalog: Catalog, stream: int, start: StreamOffset) -> Iterator[int]:
+        for each in catalog.ranges(stream, start, (len(catalog.files[stream]), 0)):
             if each.start < each.end:
                 yield from self._times[stream].all(each)
 
-    def _due(self, catalog: Catalog, stream: int, start: Place, end: Place, reached: int) -> Place:
-        for each in catalog.between(stream, start, end):
+    def _due(self, catalog: Catalog, stream: int, start: StreamOffset, end: StreamOffset, reached: int) -> StreamOffset:
+        for each in catalog.ranges(stream, start, end):
             byte = self._times[stream].first_after(each, reached) if each.start < each.end else each.end
             if byte < each.end:
                 return each.number, byte - each.file.start
@@ -73,14 +73,14 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeReader:
     """Finds the times in the files of a stream: integers count `unit`, a `template` names their column in CSV."""
 
     unit: str
     template: Template | None = None
 
-    def all(self, each: Stretch) -> Iterator[int]:
-        """The times of what begins in a stretch, in its order."""
+    def all(self, each: FileRange) -> Iterator[int]:
+        """The times of the lines or records that begin in a range, in their order."""
         with reading(Path(each.file.path)), open(each.file.path, "rb") as file:
             if each.file.lines:
                 found = timed_lines(file, each.start, each.end, self.unit)
@@ -88,8 +88,8 @@ class Times:
                 found = self._records(file, each)
             yield from (time for _, time in found)
 
-    def first_after(self, each: Stretch, limit: int) -> int:
-        """The byte at which the first line or record of a stretch begins that is later than `limit`, or its end.
+    def first_after(self, each: FileRange, limit: int) -> int:
+        """The byte at which the first line or record of a range begins that is later than `limit`, or its end.
 
         Those that are malformed or have no time go with the one before them.
         """
@@ -98,7 +98,7 @@ class Times:
                 return first_after(file, each.start, each.end, limit, self.unit)
             return next((at for at, time in self._records(file, each) if time > limit), each.end)
 
-    def _records(self, file: IO[bytes], each: Stretch) -> Iterator[tuple[int, int]]:
+    def _records(self, file: IO[bytes], each: FileRange) -> Iterator[tuple[int, int]]:
         assert self.template is not None
         return timed_records(file, each.start, each.end, self.template, Path(each.file.path), self.unit)
 
@@ -106,7 +106,7 @@ class Times:
 def first_after(file: IO[bytes], start: int, end: int, limit: int, unit: str) -> int:
     """The byte at which the first line between two bytes begins that is later than `limit`, or the end."""
     low, high = start, end
-    while high - low > _NEAR:
+    while high - low > _CHUNK:
         middle = (low + high) // 2
         at, found = next(timed_lines(file, middle, high, unit), (high, limit))
         if at == high or found > limit:
