@@ -21,7 +21,7 @@ from cqels.ingest.csv_layout import Layout, layout_of
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
 from cqels.ingest.grouped_lines import ELEMENTS
-from cqels.ingest.input_files import MARK
+from cqels.ingest.input_files import MARK, text_of_line
 from cqels.ingest.lifting_template import Template, delimiter_of, lift_records
 from cqels.ingest.parse_errors import UNREADABLE
 from cqels.ingest.record_readers import check_columns, csv_names, csv_records
@@ -177,11 +177,13 @@ class _Text:
         stop = self.data.index(b"\n", self.position)
         line = self.data[self.position : stop]
         self.position, self.line = stop + 1, self.line + 1
-        return line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+        return text_of_line(line)
 
     def give_back(self, lines: list[str]) -> None:
         """Have lines again that were taken last."""
-        data = "".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape")
+        data = "".join(line + ("\r\n" if line.endswith("\r") else "\n") for line in lines).encode(
+            "utf-8", "surrogateescape"
+        )
         rest = bytes(self.data[self.position : self._filled])
         whole = len(data) + self.end - self.position
         self._before += self.position - len(data)

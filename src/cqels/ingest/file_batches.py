@@ -12,7 +12,15 @@ from cqels.ingest.csv_batches import lifted_batches
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
 from cqels.ingest.grouped_lines import ELEMENTS, run_batches
-from cqels.ingest.input_files import FileSource, chunks_of, is_compressed, numbered_lines, open_bytes, reading
+from cqels.ingest.input_files import (
+    FileSource,
+    chunks_of,
+    is_compressed,
+    numbered_lines,
+    open_bytes,
+    reading,
+    text_of_line,
+)
 from cqels.ingest.lifting_template import Template, delimiter_of, lift_records
 from cqels.ingest.line_formats import line_format
 from cqels.ingest.parse_errors import UnreadableFile
@@ -184,9 +192,7 @@ def object_batches(
         for data in chunks_of(file, start=start, size=end - start)
         for line in data.removesuffix(b"\n").split(b"\n")
     )
-    texts = (
-        (number, line.decode("utf-8", "surrogateescape").rstrip("\r")) for number, line in enumerate(lines, before + 1)
-    )
+    texts = ((number, text_of_line(line)) for number, line in enumerate(lines, before + 1))
     elements = lift_records(declaration, str(path), json_records(texts), template, reject)
     while some := list(islice(elements, ELEMENTS)):
         yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)

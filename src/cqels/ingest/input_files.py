@@ -153,12 +153,17 @@ def parse_file(
     return quads_of(file, format, base_iri, rename=rename)
 
 
+def text_of_line(line: bytes | bytearray) -> str:
+    """A line without its end, which is `\\n` or `\\r\\n`; bytes that are not UTF-8 come as surrogates."""
+    return line.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+
+
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """The lines with their numbers, from 1. A byte that is not UTF-8 becomes a lone surrogate, which no term accepts,
     so that it costs its line and not the file."""
     with open_bytes(path) as file, reading(path):
         for number, line in enumerate(file, 1):
-            text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+            text = text_of_line(line)
             yield number, text.removeprefix("\ufeff") if number == 1 else text
 
 
@@ -166,7 +171,7 @@ def numbered_lines(chunks: Iterable[bytes], first: int = 1) -> Iterator[tuple[in
     """The lines of chunks of whole lines, as `lines_of` gives those of a file."""
     lines = (line for chunk in chunks for line in io.BytesIO(chunk))
     for number, line in enumerate(lines, first):
-        yield number, line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+        yield number, text_of_line(line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from cqels.ingest.input_files import MARK, is_compressed, open_bytes, reading
+from cqels.ingest.input_files import MARK, is_compressed, open_bytes, reading, text_of_line
 from cqels.ingest.parse_errors import UNREADABLE, UnreadableFile, is_not_utf8, reason_of
 from cqels.model.errors import DataError, Source
 
@@ -40,7 +40,7 @@ Numbered: TypeAlias = tuple[int, str, Record | str]
 def csv_header(file: IO[bytes], delimiter: str) -> tuple[list[str], int]:
     """The names of the columns of a CSV file, and the byte behind them."""
     file.seek(len(MARK) if file.read(len(MARK)) == MARK else 0)
-    lines = (line.decode("utf-8", "surrogateescape").rstrip("\r\n") for line in iter(file.readline, b""))
+    lines = (text_of_line(line) for line in iter(file.readline, b""))
     names = csv_names(lines, delimiter, str(file.name))
     return names, file.tell()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import IO
 
-from cqels.ingest.input_files import reading
+from cqels.ingest.input_files import reading, text_of_line
 from cqels.ingest.lifting_template import Template, delimiter_of
 from cqels.ingest.parse_errors import UNREADABLE
 from cqels.ingest.record_readers import csv_header, csv_records
@@ -165,7 +165,7 @@ class _Lines:
         if not (line := self._file.readline()):
             raise StopIteration
         self.begins.append(begin)
-        return line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+        return text_of_line(line)
 
     def give_back(self, lines: list[str]) -> None:
         if lines:
