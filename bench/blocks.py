@@ -14,7 +14,7 @@ from cqels.ingest.encode import Intake
 from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
-from cqels.spark.lift.block_format import pack, unpack
+from cqels.pipeline.lift.block_format import pack, unpack
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 SOSA = "http://www.w3.org/ns/sosa/"

@@ -26,15 +26,15 @@ from measure import CONSOLE, per_second, progress
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from cqels.pipeline.lift.predicate_pushdown import pushed_patterns
+from cqels.pipeline.lift.row_schemas import SENT_COLUMNS
+from cqels.pipeline.source.file_source_settings import prepared
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.scenarios.measured import embedded, micro_batches, on_spark
 from cqels.scenarios.scenario import Data
 from cqels.spark import start, stop
-from cqels.spark.lift.predicate_pushdown import pushed_patterns
-from cqels.spark.lift.row_schemas import SENT_COLUMNS
 from cqels.spark.source.file_source import file_rows
-from cqels.spark.source.file_source_settings import prepared
 
 MARKS = "<!-- spark: written by bench/spark.py -->", "<!-- end of spark -->"
 EX = "http://ex.org/"

@@ -24,11 +24,11 @@ from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.readers.line_blocks import tokenize
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.pipeline.lift.block_writer import BlockWriter
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.pipeline.source.file_source_settings import prepared
 from cqels.spark import start, stop
-from cqels.spark.lift.block_writer import BlockWriter
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
 from cqels.spark.source.file_source import file_rows
-from cqels.spark.source.file_source_settings import prepared
 
 ALL = PushedPatterns(frozenset([ANYTHING]))
 MEGABYTE = 1 << 20

@@ -37,6 +37,6 @@ def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
     from cqels.spark import start, stop
 
-    session = start(master="local[2]", partitions=2)
+    session = start(master="local[2]", partitions=2, brief=True)
     yield session
     stop(session)

@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from cqels.cli.app import app
+from cqels.options import LIST_TABLES, PIPELINE_WORDS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "cqels"
@@ -27,7 +28,7 @@ MODULES = {
     str(path.relative_to(folder))
     for folder, under in ((ROOT, "tests"), (ROOT, "bench"), (ROOT / "src" / "cqels", "."))
     for path in [*(folder / under).rglob("*.py"), *(folder / under).rglob("*.lark")]
-}
+} | {path.name for path in ROOT.glob("*.py")}
 """The modules that pages may name: from the root, or from src/cqels."""
 REWRITE = "REWRITE" in os.environ
 
@@ -121,7 +122,7 @@ def test_modules_that_docstrings_name_are_there() -> None:
             parts = found.split(".")
             places = [SOURCE.joinpath(*parts[:count]) for count in range(2, len(parts) + 1)]
             is_there = any(place.is_dir() or place.with_suffix(".py").exists() for place in places)
-            assert is_there or found.startswith("spark.jars"), f"{path}: `{found}`"
+            assert is_there or found.startswith("spark.jars") or found == "pipeline.toml", f"{path}: `{found}`"
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -135,6 +136,19 @@ def test_command_line() -> None:
     if REWRITE:
         page.write_text(now)
     assert page.read_text() == now
+
+
+def test_pipeline_file() -> None:
+    """The page has every word of every table, and no other."""
+    text = (DOCS / "reference" / "pipeline-file.md").read_text()
+    parts = re.split(r"^## `\[+(\w+)\]+`$", text, flags=re.MULTILINE)
+    found = {
+        name: re.findall(r"^\| `([a-z-]+)` \|", part, re.MULTILINE)
+        for name, part in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    words = {each.name: sorted(word.replace("_", "-") for word in each.words()) for each in LIST_TABLES}
+    words |= {"pipeline": sorted(word.replace("_", "-") for word in PIPELINE_WORDS), "prefixes": []}
+    assert {name: sorted(each) for name, each in found.items()} == words
 
 
 def _command_line() -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""How rows of Spark's sources become elements: the public name of `spark/lift/row_lifts.py`, which needs Spark."""
+"""How the rows of a source become elements: the public name of `pipeline/lift/row_lifts.py`."""
 
 from __future__ import annotations
 
-from cqels.spark.lift.row_lifts import Lift, columns, csv, json, jsonld, nquads, ntriples, trig, turtle
+from cqels.pipeline.lift.row_lifts import Lift, columns, csv, json, jsonld, nquads, ntriples, trig, turtle
 
 __all__ = ["Lift", "columns", "csv", "json", "jsonld", "nquads", "ntriples", "trig", "turtle"]

@@ -18,15 +18,16 @@ import cqels
 from cqels.ingest import Element, StreamSettings, declare
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
+from cqels.pipeline.instance.program import Dataset, Origin
+from cqels.pipeline.sink.exactly_once_file import GrowingFile, read_progress
+from cqels.pipeline.source.file_catalog import Catalog
 from cqels.plan.algebra import Values
 from cqels.plan.partitioning import partition_query
 from cqels.plan.prepare import prepare
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums
 from cqels.spark.driver.global_stages import CheckpointedStage, LastFilesIndex, PartOutput
 from cqels.spark.operator import stateful_processor
-from cqels.spark.operator.program import Dataset, Origin
-from cqels.spark.sink.exactly_once_file import GrowingFile, read_progress
-from cqels.spark.source.file_catalog import Catalog
+from cqels.spark.operator.state_layouts import FIVE_VARIABLES, TWO_VARIABLES
 from cqels.store.dataset import Store
 
 from ..spark.piped import Piped
@@ -223,23 +224,26 @@ def states() -> dict[str, Kept]:
     before = stateful_processor.LEAST_LOG
     stateful_processor.LEAST_LOG = 2000
     try:
-        piped = running()
-        whole = copy.deepcopy(piped._kept[7])
+        layouts = {layout: running(layout) for layout in (FIVE_VARIABLES, TWO_VARIABLES)}
+        wholes = {layout: copy.deepcopy(piped._kept[7]) for layout, piped in layouts.items()}
     finally:
         stateful_processor.LEAST_LOG = before
     found = {
-        f"state {name} {number}": Kept(data, stated(piped, whole, name, number, place, kind))
+        f"state {layout}-{name} {number}": Kept(data, stated(layouts[layout], whole, name, number, place, kind))
+        for layout, whole in wholes.items()
         for name, values in whole.items()
         for number, entry in enumerate(values if isinstance(values, list) else [values])
         for place, value in enumerate(entry)
         if (kind := type(value)) in (str, bytes) and (data := value.encode() if kind is str else value)
     }
-    assert {name.split()[1] for name in found} >= {"head", "commands", "log", "snapshot"}, [*found]
+    expected = {"1-head", "1-commands", "1-log", "1-snapshot", "2-head", "2-entries"}
+    assert {name.split()[1] for name in found} >= expected, [*found]
     return found
 
 
-def running() -> Piped:
-    piped = Piped(Store(), [StreamSettings(EX + "a", lateness=SECOND // 20), StreamSettings(EX + "b")], size=5)
+def running(layout: int) -> Piped:
+    streams = [StreamSettings(EX + "a", lateness=SECOND // 20), StreamSettings(EX + "b")]
+    piped = Piped(Store(), streams, size=5, layout=layout)
     for name, text in QUERIES.items():
         piped.register(prepare(P + text, name=name))
     push(piped, 0, 60)

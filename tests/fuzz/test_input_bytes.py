@@ -35,11 +35,11 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 import pyarrow
 
 from cqels import lift
-from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
-from cqels.spark.lift.row_lifts import Lift, Lifting
+from cqels.pipeline.lift.block_format import unpack
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.pipeline.lift.row_lifts import Lift, Lifting
+from cqels.pipeline.source.file_source_settings import prepared
 from cqels.spark.source.file_source import FileReader
-from cqels.spark.source.file_source_settings import prepared
 
 MANY = int(os.environ.get("FUZZ_EXAMPLES", "1500"))
 STREAM = "http://ex.org/s"
@@ -378,7 +378,7 @@ def lifted(by: Lift, values: list[bytes], *, strict: bool = False) -> tuple[Elem
     times = [datetime(2026, 1, 1, 0, 0, number, tzinfo=UTC) for number in range(len(values))]
     columns = {"value": values, "place": ["topic-0"] * len(values), "position": [*range(len(values))]}
     batch = pyarrow.RecordBatch.from_pydict(columns | ({"time": times} if by.own_time else {}))
-    return unpacked([row for made in lifting(iter([batch])) for row in made.to_pylist()])
+    return unpacked([row for made in lifting.blocks(iter([batch])) for row in made.to_pylist()])
 
 
 def check_rows(change: Damage) -> None:

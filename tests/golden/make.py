@@ -89,7 +89,7 @@ def sent(made: cqels.Engine) -> dict[str, list[list[Any]]]:
 
 def program() -> Any:
     """What an engine of a pipeline on Spark runs."""
-    from cqels.spark.operator.program import Program
+    from cqels.pipeline.instance.program import Program
 
     queries = [
         prepare(P + options["text"], name=name, emit=options.get("emit"), policy=options.get("policy"))
@@ -101,9 +101,9 @@ def program() -> Any:
 
 def arrivals(start: int) -> list[Any]:
     """A micro-batch of such elements."""
-    from cqels.spark.lift.block_format import pack
-    from cqels.spark.lift.block_writer import new_terms
-    from cqels.spark.operator.instance_commands import Arrival
+    from cqels.pipeline.instance.instance_commands import Arrival
+    from cqels.pipeline.lift.block_format import pack
+    from cqels.pipeline.lift.block_writer import new_terms
 
     terms, draw = new_terms(), random.Random(start)
     made = []
@@ -142,10 +142,10 @@ def portions(instance: Any) -> list[list[Any]]:
 
 
 def main(release: str) -> None:
-    from cqels.spark.operator.engine_instance import Instance
-    from cqels.spark.operator.instance_commands import registration
-    from cqels.spark.operator.program import Origin
-    from cqels.spark.operator.stateful_processor import Head, _checksum_of
+    from cqels.pipeline.instance.engine_instance import Instance
+    from cqels.pipeline.instance.instance_commands import registration
+    from cqels.pipeline.instance.program import Origin
+    from cqels.spark.operator.state_layouts import Head, checksum_of
 
     folder = HERE / release
     folder.mkdir(exist_ok=True)
@@ -162,7 +162,7 @@ def main(release: str) -> None:
     portions(instance)
     saved = instance.saved()
     log = [(1, *each) for each in arrivals(10 * COUNT)]
-    head = Head(entries=len(log), log_sum=_checksum_of(log), commands=len(commands), commanded=instance.commanded)
+    head = Head(entries=len(log), log_sum=checksum_of(log), commands=len(commands), commanded=instance.commanded)
     kept = {
         "head": head.written(),
         "commands": commands,

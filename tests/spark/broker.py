@@ -90,6 +90,11 @@ controller.listener.names=CONTROLLER
 log.dirs={folder / "logs"}
 num.partitions={partitions}
 offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+group.initial.rebalance.delay.ms=0
 """
         )
         self._command = [_java(), "-Xmx300m", "-cp", f"{folder / 'jars'}/*"]

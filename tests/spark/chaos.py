@@ -2,6 +2,7 @@
 
     python tests/spark/chaos.py                                # every kind as often as is usual, and a table
     python tests/spark/chaos.py --kind driver --times 20       # one kind; may be repeated
+    python tests/spark/chaos.py --latency low                  # the job with its engine in the driver
     python tests/spark/chaos.py --seed 7 --keep folder
 
 Processes are killed (`kills.py`), and what is around them fails (`disturbances.py`): such a job may also end with a
@@ -29,11 +30,14 @@ if not __package__:  # run as a script
 
 from .disturbances import DISTURBANCES, Skipped, Stage, Unexpected
 from .jobs import Settings, committed, write_data
-from .kills import KILLS, Story, Tormentor
+from .kills import KILLS, MEMORY, Story, Tormentor
 
 KINDS = (*KILLS, *DISTURBANCES)
 TIMES = dict.fromkeys(KILLS, 5) | dict.fromkeys(DISTURBANCES, 1) | {"state-damaged": 3}
 """How often, if nobody says."""
+
+NOT_LOW = (MEMORY, "broker-restarted")
+"""What a job of low latency does not have: engines in files of the machine; nor is the one of a topic of that kind."""
 
 IDLE_LIVES = 3
 """Lives in a row in which nothing could be done to a job, after which that is a failure."""
@@ -78,12 +82,13 @@ def chaos(
     batch_bytes: int,
     times: Mapping[str, int],
     seed: int = 0,
+    latency: str = "normal",
     tell: Callable[[str], object] = lambda text: None,
 ) -> Report:
     """Disturb the job so many times; what kills asks for as many lives as it takes, all else for a life each time."""
     data = folder / "data"
     write_data(data, elements)
-    settings = Settings(str(data), "", batch_bytes=batch_bytes)
+    settings = Settings(str(data), "", batch_bytes=batch_bytes, latency=latency)
     tormentor = Tormentor(settings, seed, tell)
     expected = tormentor.undisturbed(folder / "quiet")
     report = Report(tormentor.story)
@@ -125,6 +130,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--times", type=int, help="how often each kind (default: as many as a run of all takes)")
     parser.add_argument("--elements", type=int, default=6_000, help="of the larger stream (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=30_000, help="bytes of a micro-batch (default: %(default)s)")
+    parser.add_argument("--latency", choices=["normal", "low"], default="normal", help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the choices (default: a new one)")
     parser.add_argument("--keep", type=Path, help="a folder for all files, which is not removed")
     options = parser.parse_args(arguments)
@@ -138,13 +144,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{monotonic() - began:7.1f} s  {text}\n")
         sys.stdout.flush()
 
+    kinds = [kind for kind in KINDS if options.latency == "normal" or kind not in NOT_LOW]
     try:
         report = chaos(
             folder.absolute(),
             elements=options.elements,
             batch_bytes=options.batch,
-            times={kind: options.times or TIMES[kind] for kind in options.kind or KINDS},
+            times={kind: options.times or TIMES[kind] for kind in options.kind or kinds},
             seed=seed,
+            latency=options.latency,
             tell=tell,
         )
     finally:

@@ -97,6 +97,8 @@ class Settings:
     instances: int = 2
     batch_bytes: int = 30_000
     lost: str = "stop"
+    latency: str = "normal"
+    """With low, there is one engine in the driver, and nothing is spread."""
     servers: str = ""
     """Of a Kafka broker, from whose topic `TOPIC` the job reads, with these `jars`, until it has so many `results`."""
     jars: str = ""
@@ -109,29 +111,30 @@ def job(settings: Settings) -> None:
 
     folder = Path(settings.folder)
     options = {"spark.local.dir": str(folder / "local")} | ({"spark.jars": settings.jars} if settings.jars else {})
-    spark = start(master=settings.master, partitions=settings.partitions, settings=options)
+    spark = start(master=settings.master, partitions=settings.partitions, settings=options, brief=True)
     (_job_of_topic if settings.servers else _job_of_files)(spark, settings, folder)
     stop(spark)
 
 
 def _job_of_files(spark: Any, settings: Settings, folder: Path) -> None:
+    from cqels.pipeline.sink.reject_files import Rejects
     from cqels.spark import App
     from cqels.spark.driver.metrics import Metrics
-    from cqels.spark.rejects import Rejects
     from cqels.spark.sinks import Files
 
     app = App(
         spark,
         checkpoint=folder / "checkpoint",
         batch_bytes=settings.batch_bytes,
-        instances=settings.instances,
+        instances=None if settings.latency == "low" else settings.instances,
         until="1h",
+        latency=settings.latency,
     )
     app.files(f"<http://ex.org/a>={settings.data}/a*.nt?lateness=1s")
     app.files(f"<http://ex.org/b>={settings.data}/b.nt")
     app.load(f"{settings.data}/rooms.ttl")
     for name, text in QUERIES.items():
-        app.add(text, name=name, spread=name in SPREAD)
+        app.add(text, name=name, spread=name in SPREAD and settings.latency != "low")
     sinks = Files(folder / "out" / "csv"), Files(folder / "out" / "jsonl", "jsonl")
     rejects, metrics = Rejects(folder / "out" / "rejects.tsv"), Metrics(folder / "metrics.jsonl")
     app.run(*sinks, rejects=rejects, metrics=metrics, lost=settings.lost).wait()

@@ -18,16 +18,17 @@ from pyoxigraph import DefaultGraph, Quad, RdfFormat, serialize
 from cqels.engine.budgets import Budget
 from cqels.ingest import Element, Rejected, StreamSettings
 from cqels.model.errors import CqelsError, QueryError
+from cqels.pipeline.instance.program import Dataset, Program, ShippedBytes
+from cqels.pipeline.lift.block_writer import BlockWriter
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
+from cqels.pipeline.lift.row_schemas import COMMAND, LATE, REPORT, RESULTS
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Query
 from cqels.results import Result
 from cqels.spark.driver.migration import origin_of
-from cqels.spark.lift.block_writer import BlockWriter
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
-from cqels.spark.lift.row_schemas import COMMAND, LATE, REPORT, RESULTS
 from cqels.spark.operator import stateful_processor
-from cqels.spark.operator.program import Dataset, Program, ShippedBytes
+from cqels.spark.operator.state_layouts import TWO_VARIABLES
 from cqels.spark.operator.stateful_processor import Evaluation
-from cqels.spark.sink.result_batch import Sent
 from cqels.store.dataset import Store
 
 from .going import Going
@@ -80,7 +81,8 @@ class Piped:
 
     A micro-batch has at most `size` elements; `lose` is asked before each one whether the process of the engine is
     lost (`process`), or its memory too (`memory`), or whether the batch is done in vain first (`batch`), or whether
-    some queries move to another engine (`move`).  `budget` is asked for the budgets of queries.
+    some queries move to another engine (`move`).  `budget` is asked for the budgets of queries, and `layout` is that of
+    the state.
     """
 
     def __init__(
@@ -93,13 +95,14 @@ class Piped:
         size: int = 1,
         lose: Callable[[], str] = lambda: "",
         budget: Callable[[str], Budget | None] = lambda name: None,
+        layout: int = TWO_VARIABLES,
     ) -> None:
         self._folder = Path(mkdtemp(prefix="cqels-test-"))
         weakref.finalize(self, _gone, self._folder)
         self._store, self._dataset = store, Dataset.of(store)
         self._streams, self._start, self._reject = tuple(streams), start, reject
         self._numbers = {each.iri: number for number, each in enumerate(streams)}
-        self._size, self._lose, self._budget = size, lose, budget
+        self._size, self._lose, self._budget, self._layout = size, lose, budget, layout
         self._kept: dict[int, Kept] = {7: {}}
         """The state of each engine, by its key."""
         self._where: dict[str, int] = {}
@@ -239,7 +242,7 @@ class Piped:
         """One task of Spark."""
         if without is not None and self._where.get(without, key) != key:
             rows = [row for row in rows if row.kind != COMMAND]
-        evaluation = Evaluation({key: self._program(key)}, str(self._folder))
+        evaluation = Evaluation({key: self._program(key)}, str(self._folder), layout=self._layout)
         evaluation.init(Handle(kept))  # type: ignore[arg-type]
         made = list(evaluation.handleInputRows((key,), iter(rows), None))  # type: ignore[arg-type]
         evaluation.close()
@@ -271,7 +274,7 @@ class Piped:
             value = kept.get(variable, [])
             return [value] if isinstance(value, tuple) else value
 
-        origin = origin_of(self._program(source), read, moved, self._origins.get(source))
+        origin = origin_of(self._program(source), read, moved, self._origins.get(source), self._layout)
         self._kept[source + 1] = {}
         if origin is not None:
             self._origins[source + 1] = origin.written()

@@ -11,14 +11,14 @@ from uuid import uuid4
 from pyarrow.ipc import open_stream
 
 from cqels.ingest import Element, Rejected, StreamSettings
+from cqels.pipeline.instance.instance_commands import registration
+from cqels.pipeline.instance.program import Dataset, Program
+from cqels.pipeline.lift.block_writer import BlockWriter
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.pipeline.lift.row_schemas import COMMAND
+from cqels.pipeline.sink.result_batch import Sent, schema_of
 from cqels.plan.algebra import Query
 from cqels.results import Result
-from cqels.spark.lift.block_writer import BlockWriter
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
-from cqels.spark.lift.row_schemas import COMMAND
-from cqels.spark.operator.instance_commands import registration
-from cqels.spark.operator.program import Dataset, Program
-from cqels.spark.sink.result_batch import Sent, schema_of
 from cqels.store.dataset import Store
 
 from ..incremental import Incremental

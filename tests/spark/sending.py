@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow
 from pyoxigraph import Literal, NamedNode
 
 from cqels.model.time import MILLISECOND
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
 from cqels.results import Result
-from cqels.spark.sink.result_batch import Sent, schema_of
 
 WHERE = "{ STREAM <x:s> [RANGE 2s] { ?room <x:t> ?n } }"
 SELECT = prepare(f"PREFIX : <http://ex.org/> SELECT ?room ?n WHERE {WHERE}", name="hot", emit="changes")
@@ -19,26 +18,7 @@ SELECT = prepare(f"PREFIX : <http://ex.org/> SELECT ?room ?n WHERE {WHERE}", nam
 
 def sent_of(query: Query, results: Sequence[Result], number: int = 0, *, per_batch: int = 1000) -> Sent:
     """What an engine sends of these results, in record batches of at most this size."""
-    columns: dict[str, list[object]] = {
-        "time": [result.nanoseconds for result in results],
-        "tick": [result.tick for result in results],
-        "sign": [result.sign or None for result in results],
-        "empty": [result.empty for result in results],
-    }
-    if query.form == "ask":
-        columns["answer"] = [result.boolean for result in results]
-    elif query.form == "construct":
-        columns["triples"] = [
-            " ".join(" ".join(map(str, each)) + " ." for each in result.triples) for result in results
-        ]
-    else:
-        for place, name in enumerate(query.variables):
-            columns[f"?{name}"] = [
-                None if result.empty or result.values[place] is None else str(result.values[place])
-                for result in results
-            ]
-    table = pyarrow.table(columns, schema_of(query))
-    return Sent(query, table.to_batches(per_batch), number)
+    return Sent(query, Sent.of(query, results).columns.to_batches(per_batch), number)
 
 
 def batch(number: int, query: Query = SELECT) -> dict[str, Sent]:

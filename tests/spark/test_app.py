@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,15 +19,19 @@ from pyspark.sql import SparkSession
 from cqels.engine.file_replay import replay
 from cqels.ingest import Rejected, parse_declaration
 from cqels.model.errors import CqelsError, DataError, QueryError
+from cqels.pipeline.lift.row_lifts import ntriples
+from cqels.pipeline.sink.reject_files import Rejects
 from cqels.plan.prepare import prepare
 from cqels.results import Result
 from cqels.spark.driver import pipeline_builder
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics
 from cqels.spark.driver.placement import _hash, keys, placed
-from cqels.spark.lift.row_lifts import ntriples
-from cqels.spark.rejects import Rejects
+from cqels.spark.session.class_archive import archive_path
+from cqels.spark.session.java import find_java
+from cqels.spark.session.spark_home import spark_home
 from cqels.spark.sinks import Callback, Memory
+from cqels.spark.worker_start import prepare_worker
 from cqels.store.dataset import Store
 
 PREFIX = "PREFIX : <http://ex.org/> "
@@ -260,6 +266,27 @@ def test_keys_are_spread_as_spark_does(spark: SparkSession) -> None:
     assert row is not None
     assert list(row) == [_hash(key) for key in range(-3, 20)]
     assert len({_hash(key) % 4 for key in keys(4, 4)}) == 4
+
+
+def test_java_uses_the_archive_of_its_classes_where_there_is_one(spark: SparkSession) -> None:
+    """It would go on without a word if it did not fit."""
+    path = archive_path(find_java(), spark_home())
+    process = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}")
+    if path is None or not process.exists():
+        pytest.skip("there is no cache, or no /proc")
+    started_with = str(path).encode() in (process / "cmdline").read_bytes()  # the archive may have come since
+    assert (str(path) in (process / "maps").read_text()) == started_with
+
+
+def test_a_worker_looks_at_no_module_for_garbage(spark: SparkSession) -> None:
+    """PySpark collects garbage after every task."""
+
+    def frozen(rows: Iterator[Any]) -> Iterator[int]:
+        prepare_worker()
+        yield gc.get_freeze_count()
+
+    assert gc.get_freeze_count() < 50_000, "it is not done in the driver"
+    assert min(spark.sparkContext.parallelize(range(2), 2).mapPartitions(frozen).collect()) > 50_000
 
 
 def test_queries_that_read_each_other_are_together() -> None:

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from cqels.engine.file_replay import replay
 from cqels.ingest import Rejected, Tally, parse_declaration
+from cqels.pipeline.sink.reject_files import Rejects
 from cqels.plan.prepare import prepare
 from cqels.results import Result
 from cqels.spark.driver.app import App
 from cqels.spark.driver.metrics import Metrics
-from cqels.spark.rejects import Rejects
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
 

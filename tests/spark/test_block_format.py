@@ -17,7 +17,7 @@ from cqels.model.terms import XSD_DECIMAL, XSD_INTEGER, Term, Triple
 
 pytest.importorskip("pyarrow", reason="blocks need pyarrow")
 
-from cqels.spark.lift.block_format import pack, unpack
+from cqels.pipeline.lift.block_format import pack, unpack
 
 iris = st.integers(0, 30).map(lambda number: NamedNode(f"http://ex.org/{number}"))
 literals = st.one_of(

@@ -17,14 +17,15 @@ from .kills import DRIVER, WORKER
 
 
 @pytest.mark.chaos
-def test_what_is_killed_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("latency", ["normal", "low"])
+def test_what_is_killed_changes_nothing(tmp_path: Path, latency: str) -> None:
     try:
         find_java()
     except CqelsError as error:
         pytest.skip(str(error))
     if not Path("/proc/self/environ").exists():
         pytest.skip("processes are found in /proc")
-    report = chaos(tmp_path, elements=1500, batch_bytes=18_000, times={WORKER: 1, DRIVER: 1}, seed=3)
+    report = chaos(tmp_path, elements=1500, batch_bytes=18_000, times={WORKER: 1, DRIVER: 1}, seed=3, latency=latency)
     assert report.right, str(report)
     assert report.times == {WORKER: 1, DRIVER: 1}
     assert report.story.recoveries

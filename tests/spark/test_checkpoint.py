@@ -14,17 +14,17 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
 from cqels.model.errors import CqelsError
+from cqels.pipeline.instance.program import Dataset
+from cqels.pipeline.lift.row_lifts import nquads
+from cqels.pipeline.lift.row_schemas import LATE, REJECTED
+from cqels.pipeline.source.file_catalog import check_catalog_exists
 from cqels.plan.algebra import Values
 from cqels.spark.driver.app import App
 from cqels.spark.driver.batch_results import rejected_in
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest, checksums, fits
 from cqels.spark.driver.manifest_builder import check_outputs
 from cqels.spark.driver.run import Run
-from cqels.spark.lift.row_lifts import nquads
-from cqels.spark.lift.row_schemas import LATE, REJECTED
-from cqels.spark.operator.program import Dataset
 from cqels.spark.sinks import Files
-from cqels.spark.source.file_catalog import check_catalog_exists
 from cqels.store.dataset import Store
 
 ROOMS = '@prefix : <http://ex.org/> . :s1 :in _:kitchen . _:kitchen :name "kitchen" .'

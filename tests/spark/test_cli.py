@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 import cqels
 from cqels.cli import main, run_spark
 from cqels.cli.demo import evening
+from cqels.cli.new_project import make_project
 from cqels.scenarios.answers import answers
 from cqels.scenarios.taxi import SCENARIO
 from cqels.spark.session.spark_session import start, stop
@@ -261,6 +262,37 @@ def test_ctrl_c_and_on(folder: Path) -> None:
     assert [int(row[1]) for row in rows] == list(range(1, 401))
     assert processes_with(str(Path("temporary").resolve())) == []
     assert [each.name for each in Path("temporary").iterdir() if each.name.startswith("cqels-")] == []
+
+
+def test_a_new_project_runs_live_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cqels init`, `cqels run`: alerts of what is there, then of a line that is appended; Ctrl-C and on."""
+    make_project(folder / "building")
+    monkeypatch.chdir(folder / "building")
+    Path("temporary").mkdir()
+
+    def alerts() -> int:
+        return Path("alerts.csv").read_text().count("\n") - 1 if Path("alerts.csv").exists() else 0
+
+    run = Process("run", "--master", "local[2]")
+    run.awaited(lambda: alerts() == 4)
+    with Path("readings.csv").open("a") as readings:
+        readings.write("2025-01-06T09:00:00Z,kitchen,35.5\n")
+    run.awaited(lambda: alerts() == 5)
+    run.interrupt()
+    code, out, err = run.end()
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines()] == [":server"] * 4 + [":kitchen"]
+    told = err.splitlines()
+    assert told[:2] == [
+        "engine  Spark at local[2]",
+        "stream  :readings from readings.csv, lifted by readings.toml, followed",
+    ]
+    assert "sink    alerts.csv: each result arrives exactly once, whatever crashes" in told
+    assert "state   state, which is new" in told
+    assert told[-2:] == [
+        "16 elements, 5 results, up to 2025-01-06T09:00:00Z",
+        "stopped; the same command goes on from here",
+    ]
 
 
 def test_a_scenario_is_measured_on_spark(run: Run, folder: Path) -> None:

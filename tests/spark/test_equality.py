@@ -20,7 +20,7 @@ import pyarrow
 import pyarrow.parquet
 from pyspark.sql import SparkSession
 
-from cqels.spark.lift.row_schemas import ARRIVING, RESULTS, SENT_COLUMNS
+from cqels.pipeline.lift.row_schemas import ARRIVING, RESULTS, SENT_COLUMNS
 from cqels.spark.operator.stateful_processor import Evaluation
 from cqels.spark.session.spark_session import start, stop
 

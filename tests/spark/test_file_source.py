@@ -29,12 +29,12 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
-from cqels.spark.lift.row_schemas import files_of_sequence
+from cqels.pipeline.lift.block_format import unpack
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.pipeline.lift.row_schemas import files_of_sequence
+from cqels.pipeline.source.file_source_settings import prepared
 from cqels.spark.source import read_ahead
 from cqels.spark.source.file_source import LEAST_AHEAD, FileReader, file_rows
-from cqels.spark.source.file_source_settings import prepared
 
 ALL = PushedPatterns(frozenset([ANYTHING]))
 OBS, OTHER = "http://ex.org/obs", "http://ex.org/other"
@@ -173,6 +173,28 @@ def embedded(declaration: StreamDeclaration) -> Read:
 # ---------------------------------------------------------------- formats
 
 
+NODES = """
+[time]
+column = "at"
+[nodes.observation]
+subject = "x:{id}"
+[nodes.observation.predicates]
+"x:result" = { node = "result" }
+"x:name" = { column = "id", lookup = "names.csv", key = "id", value = "name", default = "many" }
+[nodes.result.predicates]
+"x:value" = "value"
+"""
+ARRAYS = """
+[time]
+column = "at"
+[nodes.item]
+each = "each"
+[nodes.item.predicates]
+"x:value" = "v"
+"x:at" = "at"
+"""
+
+
 def several_formats(folder: Path) -> dict[str, StreamDeclaration]:
     """The same kind of elements in every format, most of them in two files."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -188,6 +210,11 @@ def several_formats(folder: Path) -> dict[str, StreamDeclaration]:
             (made / f"{number}.{name}").write_bytes(content.encode() if isinstance(content, str) else content)
         return made
 
+    nodes = folder / "nodes.toml"
+    nodes.write_text(NODES)
+    (folder / "names.csv").write_text("id,name\n1,one\n2,two\n")
+    (folder / "arrays.toml").write_text(ARRAYS)
+    arrays = "".join(f'{{"at": {n * 10}, "each": [{{"v": {n}}}, {{"v": "x"}}]}}\n' for n in range(20))
     two = lines(300), lines(200, first=300)
     broken = lines(20) + "not a line\n" + lines(10, first=20)
     graphs = [
@@ -220,6 +247,9 @@ def several_formats(folder: Path) -> dict[str, StreamDeclaration]:
         "csv": declare(OBS, place("csv", f"id,at,value\n{csv}", f"id,at,value\n{csv}1,2\n"), template=template),
         "json": declare(OBS, place("jsonl", json), template=template),
         "parquet": declare(OBS, place("parquet", table.read_bytes()), template=template),
+        "nodes of csv": declare(OBS, place("nodes.csv", f"id,at,value\n{csv}"), template=nodes),
+        "nodes of json": declare(OBS, place("nodes.jsonl", json), template=nodes),
+        "arrays": declare(OBS, place("arrays.jsonl", arrays), template=folder / "arrays.toml"),
     }
 
 
@@ -493,6 +523,23 @@ def test_what_is_appended_is_read_once_from_where_reading_stopped(tmp_path: Path
     assert following() == ([], [])
 
 
+def test_the_time_of_an_arrival_is_in_the_offsets(tmp_path: Path) -> None:
+    """So that a repeated micro-batch has the same; where nothing has come, the offsets stay the same."""
+    (tmp_path / "obs.nt").write_text(lines(3))
+    declared = [(0, declare("http://ex.org/obs", tmp_path / "obs.nt", clock="arrival"), (ALL,))]
+    settings = prepared(declared, tmp_path / "here", tasks=2, follow=True).text()
+    reader = FileReader(settings)
+    limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
+    end = json.loads(json.dumps(reader.latestOffset(start, limit)))
+    assert reader.latestOffset(end, limit) == end
+    times = []
+    for each in (reader, FileReader(settings)):
+        batches = [batch for task in each.partitions(start, end) for batch in each.read(task)]
+        rows = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
+        times.append([time for time, _ in found(rows)[0]])
+    assert times == [[end["arrived"]] * 3] * 2
+
+
 def test_a_line_without_its_end_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "day.nt"
     path.write_text(lines(2) + line(2, 20))
@@ -684,8 +731,8 @@ def test_elements_come_at_the_pace_of_their_times(
 ) -> None:
     """All that is due has been delivered at each moment, and nothing else; also after a restart."""
     now = [10**15]
-    monkeypatch.setattr("cqels.spark.source.replay_rate.monotonic_ns", lambda: now[0])
-    monkeypatch.setattr("cqels.spark.source.replay_rate._CHUNK", 200)
+    monkeypatch.setattr("cqels.pipeline.source.replay_rate.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("cqels.pipeline.source.replay_rate._CHUNK", 200)
     times = [[5000 + 20 * n for n in range(200)], [6000 + 100 * (n // 3) for n in range(30)]]
     streams = [written(tmp_path, name, moments) for name, moments in zip("ab", times, strict=True)]
     declared = [(number, each, (ALL,)) for number, each in enumerate(streams)]

@@ -15,10 +15,10 @@ pytest.importorskip("pyarrow", reason="pip install 'cqels[spark]'")
 from cqels.engine.state import snapshot
 from cqels.model.errors import OtherLayouts
 from cqels.model.release import RELEASE
-from cqels.spark.operator.engine_instance import Instance
-from cqels.spark.operator.instance_commands import registration
-from cqels.spark.operator.program import Origin
-from cqels.spark.operator.stateful_processor import Head, checked_commands, checked_log
+from cqels.pipeline.instance.engine_instance import Instance
+from cqels.pipeline.instance.instance_commands import registration
+from cqels.pipeline.instance.program import Origin
+from cqels.spark.operator.state_layouts import Head, checked_commands, checked_log
 
 from ..golden import make
 from ..unit.test_golden import RELEASES
@@ -54,7 +54,7 @@ def test_what_is_too_large_to_be_rebuilt_is_said(monkeypatch: pytest.MonkeyPatch
     instance = Instance(program, commands=commands)
     instance.advance(make.arrivals(0))
     with monkeypatch.context() as patch:
-        patch.setattr("cqels.spark.operator.engine_instance.MOST_WORDS", 0)
+        patch.setattr("cqels.pipeline.instance.engine_instance.MOST_WORDS", 0)
         saved = instance.saved()
     Instance.rebuild(program, commands, saved)
     monkeypatch.setattr(snapshot, "layouts", lambda: "others")

@@ -24,13 +24,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from cqels import lift
+from cqels.model.errors import CqelsError
+from cqels.pipeline.lift.block_format import unpack
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.pipeline.lift.row_lifts import Lifting
 from cqels.spark import App, sources, start, stop
-from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
-from cqels.spark.lift.row_lifts import Lifting
+from cqels.spark.lift.dataframe_lift import DataFrameLift
+from cqels.spark.session.kafka_connector import session_settings
 from cqels.spark.sinks import Memory
 
-from .broker import Broker, Unavailable, connector
+from .broker import Broker, Unavailable
 
 pytestmark = pytest.mark.kafka
 
@@ -50,12 +53,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def spark(servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(servers: str) -> Iterator[SparkSession]:
     try:
-        jars = connector(tmp_path_factory.mktemp("connector"))
-    except Unavailable as error:
+        settings = session_settings({})
+    except CqelsError as error:
         pytest.skip(str(error))
-    session = start(master="local[2]", partitions=1, settings={"spark.jars": ",".join(map(str, jars))})
+    session = start(master="local[2]", partitions=1, settings=settings)
     yield session
     stop(session)
 
@@ -90,7 +93,7 @@ def test_records_are_elements_at_their_own_time(spark: SparkSession, servers: st
     killed: list[int] = []
     for attempt in range(2):
         rows = sources.kafka(spark, servers, "quads", most=40)
-        blocks = Lifting(STREAM, 0, lift.nquads(time="kafka"), (ALL,)).apply(rows)
+        blocks = DataFrameLift(Lifting(STREAM, 0, lift.nquads(time="kafka"), (ALL,))).apply(rows)
         query = blocks.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
         running = query.trigger(availableNow=True).start()
         if attempt == 0:
@@ -124,6 +127,27 @@ def test_a_query_over_a_topic(spark: SparkSession, servers: str) -> None:
         assert not run.wait(0.2)
     run.stop()
     assert [str(result.values[0]) for result in memory.results("values")] == [f'"{n}"' for n in range(20)]
+
+
+def test_a_declared_topic(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    """As on the command line, and the same rows as the embedded source has: keys, headers and times in a template."""
+    (tmp_path / "t.toml").write_text(
+        'subject = "http://ex.org/{sensor}"\n[predicates]\n'
+        '"http://ex.org/p" = { column = "t" }\n"http://ex.org/topic" = { column = "@topic" }\n'
+    )
+    send(spark, servers, "declared", [f'{{"sensor": "a", "t": {n}}}' for n in range(20)], 0)
+    app = App(spark)
+    app.source(f"<{STREAM}>=kafka://{servers}/declared?template={tmp_path}/t.toml&time=source")
+    pattern = "?s <http://ex.org/p> ?v ; <http://ex.org/topic> ?t"
+    app.add(f"SELECT ?v ?t WHERE {{ STREAM <{STREAM}> [NOW] {{ {pattern} }} }}", name="values")
+    memory = Memory()
+    run = app.run(memory)
+    limit = time.monotonic() + 120
+    while len(memory.results("values")) < 20 and time.monotonic() < limit:
+        assert not run.wait(0.2)
+    run.stop()
+    found = [(int(each.values[0].value), each.values[1].value) for each in memory.results("values")]
+    assert found == [(n, "declared") for n in range(20)]
 
 
 def test_the_example(spark: SparkSession, servers: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ APPLICATION = """
 import sys
 from pathlib import Path
 from cqels.spark import App, start, stop
-from cqels.spark.rejects import Rejects
+from cqels.pipeline.sink.reject_files import Rejects
 from cqels.spark.sinks import Files
 
 data, folder = map(Path, sys.argv[1:])

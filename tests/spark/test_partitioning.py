@@ -32,6 +32,8 @@ from cqels.lang.syntax import Count, Range
 from cqels.model.errors import CqelsError
 from cqels.model.hash_partition import part_of
 from cqels.model.terms import XSD_INTEGER, Term, text_of
+from cqels.pipeline.lift.predicate_pushdown import pushed_patterns
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Group, Plan, Project, Query, Stream, Triple, Triples, transform_plan
 from cqels.plan.partitioning import NEWEST_NAME, NotPartitionable, PartitionedQuery, partition_query
 from cqels.plan.prepare import prepare
@@ -40,8 +42,6 @@ from cqels.results import Result
 from cqels.spark.driver.app import App
 from cqels.spark.driver.global_stages import CheckpointedStage, LastFilesIndex, PartOutput
 from cqels.spark.driver.metrics import Metrics
-from cqels.spark.lift.predicate_pushdown import pushed_patterns
-from cqels.spark.sink.result_batch import Sent
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
 

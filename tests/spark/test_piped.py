@@ -18,6 +18,7 @@ from pyoxigraph import Literal, NamedNode
 from cqels.ingest import Element, StreamSettings
 from cqels.plan.prepare import prepare
 from cqels.spark.operator import stateful_processor
+from cqels.spark.operator.state_layouts import FIVE_VARIABLES, TWO_VARIABLES
 from cqels.store.dataset import Store
 
 from ..cases import DIRECTORY, read_case, shown, spaced
@@ -59,20 +60,21 @@ def test_the_pipeline_agrees_with_the_reference(made: st.SearchStrategy[Scenario
     """pipeline(s) = reference(s), whatever is lost on the way and however large the micro-batches are."""
 
     @settings(max_examples=examples)
-    @given(made, st.integers(1, 6), st.integers())
-    def law(scenario: Scenario, size: int, seed: int) -> None:
+    @given(made, st.integers(1, 6), st.integers(), st.sampled_from((FIVE_VARIABLES, TWO_VARIABLES)))
+    def law(scenario: Scenario, size: int, seed: int, layout: int) -> None:
         random = Random(seed)
-        found = run(scenario, engine=Piped, size=size, lose=lambda: random.choice(LOSSES))
+        found = run(scenario, engine=Piped, size=size, layout=layout, lose=lambda: random.choice(LOSSES))
         assert found == run(scenario)
 
     law()
 
 
+@pytest.mark.parametrize("layout", [FIVE_VARIABLES, TWO_VARIABLES])
 @pytest.mark.parametrize(("lost", "rebuilt"), [("", 0), ("process", 0), ("memory", 3), ("batch", 3)])
-def test_an_engine_is_made_again_only_where_its_memory_is_lost(lost: str, rebuilt: int) -> None:
+def test_an_engine_is_made_again_only_where_its_memory_is_lost(lost: str, rebuilt: int, layout: int) -> None:
     """Another process attaches what the last one left; what a batch in vain left stands for nothing."""
     losses = iter(["", "", lost, lost, lost])
-    piped = Piped(Store(), [StreamSettings("http://ex.org/s")], lose=lambda: next(losses))
+    piped = Piped(Store(), [StreamSettings("http://ex.org/s")], layout=layout, lose=lambda: next(losses))
     asked = piped.register(prepare("SELECT (COUNT(*) AS ?n) WHERE { STREAM <http://ex.org/s> [ALL] { ?s ?p ?o } }"))
     term = NamedNode("http://ex.org/a")
     for time in range(4):

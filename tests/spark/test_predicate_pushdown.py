@@ -28,10 +28,10 @@ from ..test_cases import FILES, _Run
 
 pytest.importorskip("pyarrow", reason="blocks need pyarrow")
 
-from cqels.spark.lift import block_writer
-from cqels.spark.lift.block_format import pack, unpack
-from cqels.spark.lift.block_writer import BlockWriter
-from cqels.spark.lift.predicate_pushdown import ANYTHING, MOST_PATTERNS, Pattern, pushed_patterns
+from cqels.pipeline.lift import block_writer
+from cqels.pipeline.lift.block_format import pack, unpack
+from cqels.pipeline.lift.block_writer import BlockWriter
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, MOST_PATTERNS, Pattern, pushed_patterns
 
 
 class Travelling(Incremental):

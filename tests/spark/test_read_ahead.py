@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 
+from cqels.pipeline.source.batch_size import BATCH_OVERHEAD, BATCH_SECONDS, FIRST_BYTES, MOST_GROWTH, BatchSizer
 from cqels.spark.source import read_ahead
-from cqels.spark.source.batch_size import BATCH_OVERHEAD, BATCH_SECONDS, FIRST_BYTES, MOST_GROWTH, BatchSizer
 
 SCHEMA = pyarrow.schema([("number", pyarrow.int64())])
 PATIENCE = 20.0

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyoxigraph import NamedNode
 
 from cqels.ingest import Rejected, declare, read_stream
+from cqels.ingest.template_model import NodeTemplate, ObjectTemplate, Template, flat_template
 from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
@@ -24,11 +29,14 @@ import pyarrow
 
 import cqels
 from cqels import lift
-from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, Pattern, PushedPatterns, pushed_patterns
-from cqels.spark.lift.row_lifts import Lift, Lifting, nquads, ntriples
+from cqels.pipeline.lift.block_format import unpack
+from cqels.pipeline.lift.block_writer import table
+from cqels.pipeline.lift.lift_worker import LiftWorker, runs_of
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, Pattern, PushedPatterns, pushed_patterns
+from cqels.pipeline.lift.row_lifts import Lift, Lifting, nquads, ntriples
 
 STREAM = "http://ex.org/s"
+HEADER = ["id", "at", "value"]
 LIFTS: dict[str, Callable[..., Lift]] = {"turtle": lift.turtle, "trig": lift.trig, "jsonld": lift.jsonld}
 ALL = PushedPatterns(frozenset([ANYTHING]))
 Elements = list[tuple[int, list[tuple[str, ...]]]]
@@ -56,7 +64,9 @@ def lifted(
 
 def lifted_rows(lifting: Lifting, *batches: dict[str, list[Any]]) -> list[dict[str, Any]]:
     copy = pickle.loads(pickle.dumps(lifting))
-    return [row for made in copy(iter(map(pyarrow.RecordBatch.from_pydict, batches))) for row in made.to_pylist()]
+    return [
+        row for made in copy.blocks(iter(map(pyarrow.RecordBatch.from_pydict, batches))) for row in made.to_pylist()
+    ]
 
 
 def elements_of(rows: list[dict[str, Any]]) -> Elements:
@@ -264,6 +274,172 @@ def test_the_source_has_the_time_of_records(template: Path) -> None:
         lift.json(template)
 
 
+AROUND = """
+[nodes.reading]
+subject = "http://ex.org/{@topic.2}"
+[nodes.reading.predicates]
+"http://ex.org/key" = "@key"
+"http://ex.org/unit" = "@header.unit"
+"http://ex.org/at" = "@arrival"
+"http://ex.org/value" = { node = "value" }
+[nodes.value.predicates]
+"http://ex.org/is" = "v"
+"""
+
+
+def test_what_surrounds_a_row(template: Path) -> None:
+    template.write_text(AROUND)
+    rows = {
+        "value": ['{"v": 1}', '{"v": 2}'],
+        "time": [TIME, TIME],
+        "place": ["inbox"] * 2,
+        "position": [4, 5],
+        "key": [b"k", None],
+        "topic": ["building/kitchen/temp", "building/hall/temp"],
+        "headers": [[("unit", b"C")], None],
+    }
+    headers = pyarrow.array(rows["headers"], pyarrow.map_(pyarrow.string(), pyarrow.binary()))
+    batch = pyarrow.RecordBatch.from_pydict({**rows, "headers": headers})
+    lifting = Lifting(STREAM, 3, lift.json(template, time="source"), (ALL,))
+    found = elements_of([row for made in lifting.blocks(iter([batch])) for row in made.to_pylist()])
+    assert found == elements_of([row for made in lifting.blocks(iter([batch])) for row in made.to_pylist()])
+    first, second = ([tuple(each) for each in triples] for _, triples in found)
+    assert first[:3] == [
+        ("<http://ex.org/kitchen>", "<http://ex.org/key>", '"k"'),
+        ("<http://ex.org/kitchen>", "<http://ex.org/unit>", '"C"'),
+        (
+            "<http://ex.org/kitchen>",
+            "<http://ex.org/at>",
+            '"1970-01-01T00:00:09Z"^^<http://www.w3.org/2001/XMLSchema#dateTime>',
+        ),
+    ]
+    assert [each[1] for each in second] == ["<http://ex.org/at>", "<http://ex.org/value>", "<http://ex.org/is>"]
+    assert first[-1][0] == first[-2][2] != second[-1][0] == second[-2][2]
+
+
+ROWS = st.lists(
+    st.one_of(
+        st.builds('{{"id": {0}, "at": {1}, "value": {2}}}'.format, st.integers(0, 3), st.integers(0, 9), st.integers()),
+        st.sampled_from(
+            ['{"id": 1, "at": 5, "value": "\\n"}', "{}", "[", '{"id": 1,\n"at": 2, "value": 3}', "", "1,2,3"]
+        ),
+        st.sampled_from(
+            ["1,1000,x", '2,2000,"a, b"', "3,3000", "\ufeff4,4000,y", '5,"6\n",z', "7,8,9\n10,11,12", "x,noon,y"]
+        ),
+        st.none(),
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+@pytest.mark.parametrize("own", [False, True])
+@given(values=ROWS, odd=st.booleans(), numbered=st.booleans())
+def test_records_many_at_a_time_as_one_by_one(
+    form: str, own: bool, values: list[str | None], odd: bool, numbered: bool
+) -> None:
+    if not odd:
+        values = [value for value in values if value and "\n" not in value and "\ufeff" not in value]
+    objects = tuple((NamedNode(f"http://ex.org/{name}"), ObjectTemplate(column=name)) for name in ("value", "at"))
+    template = flat_template("http://ex.org/{id}", "at", objects)
+    if numbered:
+        template = replace(template, nodes=(*template.nodes, NodeTemplate(None, objects, "blank")))
+    time = "source" if own else None
+    by = lift.json(template, time=time) if form == "json" else lift.csv(template, header=HEADER, time=time)
+    times = [datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(len(values))]
+    rows = pyarrow.RecordBatch.from_pydict(
+        {
+            "value": pyarrow.array(values, pyarrow.string()),
+            "time": pyarrow.array(times, pyarrow.timestamp("us", "UTC")),
+            "place": pyarrow.array(["t-0"] * len(values), pyarrow.string()),
+            "position": pyarrow.array([3 * number + 5 for number in range(len(values))], pyarrow.int64()),
+        }
+    )
+
+    quick, slow = (LiftWorker(Lifting(STREAM, 3, by, (ALL,))) for _ in range(2))
+    assert quick._layout is not None
+    slow._layout = None
+    assert outcome(quick, rows, template) == outcome(slow, rows, template)
+
+
+NAMED = ("@key", "@topic", "@topic.2", "@header.h", "@arrival", "id", "at")
+AROUND_OBJECTS = st.lists(
+    st.one_of(
+        st.builds(ObjectTemplate, column=st.sampled_from(NAMED)),
+        st.builds(ObjectTemplate, text=st.sampled_from(["{@key} {id}", "{@arrival}"])),
+        st.builds(
+            ObjectTemplate, iri=st.sampled_from(["http://ex.org/{@topic}", "http://ex.org/{@topic.2}", "{@key}"])
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@given(
+    values=st.lists(
+        st.sampled_from(
+            [
+                '{"id": 1, "at": 5}',
+                ' {"id": "x", "at": 7} ',
+                "{}",
+                "[",
+                '{"@key": "other", "id": 1, "at": 5}',
+                '{"at": 6}',
+            ]
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    around=st.lists(
+        st.tuples(
+            st.sampled_from([None, b"", b"k", b"x:y", 'a "é"'.encode(), b"\xff"]),
+            st.sampled_from([None, "home/hall", "home", "a//b", 'say "x"/\\']),
+            st.sampled_from([None, [], [("h", b"1"), ("g", b"2")], [("h", None)]]),
+        ),
+        min_size=6,
+        max_size=6,
+    ),
+    objects=AROUND_OBJECTS,
+    column=st.sampled_from(["at", "@arrival", "@key"]),
+)
+def test_surroundings_many_at_a_time_as_one_by_one(
+    own: bool,
+    values: list[str],
+    around: list[tuple[Any, ...]],
+    objects: list[ObjectTemplate],
+    column: str,
+) -> None:
+    predicates = tuple((NamedNode(f"http://ex.org/p{number}"), each) for number, each in enumerate(objects))
+    template = flat_template("http://ex.org/{id}", column, predicates, *(["%Y"] if column == "@arrival" else []))
+    by = lift.json(template, time="source" if own else None)
+    keys, topics, headers = zip(*around[: len(values)], strict=True)
+    times = [datetime(1970, 1, 1, 0, 0, second, 1, tzinfo=UTC) for second in range(len(values))]
+    rows = pyarrow.RecordBatch.from_pydict(
+        {
+            "value": pyarrow.array(values, pyarrow.string()),
+            "time": pyarrow.array(times, pyarrow.timestamp("us", "UTC")),
+            "key": pyarrow.array(keys, pyarrow.binary()),
+            "topic": pyarrow.array(topics, pyarrow.string()),
+            "headers": pyarrow.array(headers, pyarrow.map_(pyarrow.string(), pyarrow.binary())),
+        }
+    )
+    quick, slow = (LiftWorker(Lifting(STREAM, 3, by, (ALL,))) for _ in range(2))
+    assert quick._layout is not None
+    slow._layout = None
+    assert outcome(quick, rows, template) == outcome(slow, rows, template)
+
+
+def outcome(
+    worker: LiftWorker, rows: pyarrow.RecordBatch, template: Template
+) -> tuple[Elements, list[tuple[str, str, str]]]:
+    found = [row for run in runs_of(rows, "0", template.surroundings) for row in worker.lifted(run, count())]
+    listed = table(found).to_pylist() if found else []
+    rejected = [(row["place"], row["reason"], row["text"]) for row in listed if row["kind"] == "rejected"]
+    return elements_of(listed), rejected
+
+
 def test_only_what_a_query_can_match_travels() -> None:
     query = prepare(f"SELECT * {{ STREAM <{STREAM}> [NOW] {{ ?x <http://ex.org/p> ?y }} }}")
     found, _ = lifted(ntriples(), {"value": LINES}, kept=pushed_patterns([query], STREAM))
@@ -290,7 +466,7 @@ def test_strictly_the_first_malformed_line_is_an_error() -> None:
 
 
 def test_a_worker_does_not_remember_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cqels.spark.lift.block_writer.MOST_TERMS", 50)
+    monkeypatch.setattr("cqels.pipeline.lift.block_writer.MOST_TERMS", 50)
     kept = PushedPatterns(frozenset([Pattern(predicate=NamedNode("http://ex.org/p"))]))
     batches = [
         {"value": [f"<http://ex.org/{n}> <http://ex.org/p> <http://ex.org/o{n}> {n} ." for n in range(at, at + 40)]}

@@ -27,18 +27,18 @@ from pyspark.sql import SparkSession
 from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import Batch
 from cqels.model.errors import CqelsError, Damaged, QueryError
+from cqels.pipeline.instance.engine_instance import Instance
+from cqels.pipeline.instance.instance_commands import Arrival, answers_command, registration
+from cqels.pipeline.instance.program import Program, ShippedBytes
+from cqels.pipeline.lift.block_format import pack
+from cqels.pipeline.lift.block_writer import new_terms
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Service, Values, walk_plan
 from cqels.plan.prepare import prepare
 from cqels.spark.driver.app import App
 from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.run import Run
-from cqels.spark.lift.block_format import pack
-from cqels.spark.lift.block_writer import new_terms
-from cqels.spark.operator.engine_instance import Instance
-from cqels.spark.operator.instance_commands import Arrival, answers_command, registration
-from cqels.spark.operator.program import Program, ShippedBytes
-from cqels.spark.operator.stateful_processor import read_update
-from cqels.spark.sink.result_batch import Sent
+from cqels.spark.operator.instance_rows import read_update
 from cqels.spark.sinks import Memory
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions

@@ -20,10 +20,11 @@ from cqels import lift
 from cqels.ingest.term_codec import Terms
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.pipeline.lift.block_format import unpack
+from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
+from cqels.pipeline.lift.row_lifts import Lift, Lifting
 from cqels.spark import sources
-from cqels.spark.lift.block_format import unpack
-from cqels.spark.lift.predicate_pushdown import ANYTHING, PushedPatterns
-from cqels.spark.lift.row_lifts import Lift, Lifting
+from cqels.spark.lift.dataframe_lift import DataFrameLift
 
 ALL = PushedPatterns(frozenset([ANYTHING]))
 STREAM = "http://ex.org/s"
@@ -32,7 +33,7 @@ STREAM = "http://ex.org/s"
 def objects(rows: DataFrame, by: Lift, name: str, *, count: int | None = None) -> tuple[list[str], list[str]]:
     """The objects of a stream's triples and the places of what was rejected, when all is there or so many are."""
     spark = rows.sparkSession
-    writing = Lifting(STREAM, 0, by, (ALL,)).apply(rows).writeStream.format("memory").queryName(name)
+    writing = DataFrameLift(Lifting(STREAM, 0, by, (ALL,))).apply(rows).writeStream.format("memory").queryName(name)
     query = (writing.trigger(availableNow=True) if count is None else writing).start()
     try:
         if count is None:
@@ -94,13 +95,15 @@ def test_a_table_has_columns_of_its_own(spark: SparkSession, tmp_path: Path) -> 
         ["<source>"],
     )
     with pytest.raises(CqelsError, match="has no column 'd'"):
-        Lifting(STREAM, 0, lift.columns(template), (ALL,)).apply(rows.drop("d"))
+        DataFrameLift(Lifting(STREAM, 0, lift.columns(template), (ALL,))).apply(rows.drop("d"))
     with pytest.raises(CqelsError, match="has no column 'value'"):
-        Lifting(STREAM, 0, lift.ntriples(), (ALL,)).apply(rows)
+        DataFrameLift(Lifting(STREAM, 0, lift.ntriples(), (ALL,))).apply(rows)
     with pytest.raises(CqelsError, match="no column 'time' or 'timestamp'"):
-        Lifting(STREAM, 0, lift.nquads(time="kafka"), (ALL,)).apply(rows.selectExpr("place AS value"))
+        DataFrameLift(Lifting(STREAM, 0, lift.nquads(time="kafka"), (ALL,))).apply(rows.selectExpr("place AS value"))
     with pytest.raises(CqelsError, match=r"the column 'time' of stream .* is an int"):
-        Lifting(STREAM, 0, lift.nquads(time="kafka"), (ALL,)).apply(rows.selectExpr("place AS value", "id AS time"))
+        DataFrameLift(Lifting(STREAM, 0, lift.nquads(time="kafka"), (ALL,))).apply(
+            rows.selectExpr("place AS value", "id AS time")
+        )
 
 
 def test_a_whole_file_is_a_row(spark: SparkSession, tmp_path: Path) -> None:

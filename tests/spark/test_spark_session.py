@@ -14,9 +14,11 @@ from cqels.cli import doctor
 from cqels.cli.app import app
 from cqels.model.errors import CqelsError
 from cqels.model.folders import private_folder
+from cqels.spark.session import class_archive as archive_module
 from cqels.spark.session import java as java_module
 from cqels.spark.session import spark_home as home_module
-from cqels.spark.session.java import find_java
+from cqels.spark.session.class_archive import archive_path, locked, using
+from cqels.spark.session.java import Java, find_java
 from cqels.spark.session.spark_home import spark_home
 from cqels.spark.session.spark_session import settings_for
 
@@ -69,6 +71,42 @@ def test_the_home_of_spark_has_no_zip_of_its_python(tmp_path: Path, monkeypatch:
     assert list(found.parent.iterdir()) == [found]
 
 
+def test_an_archive_of_classes_is_of_one_java_and_one_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of others it has another name, so that Java is never given one that does not fit."""
+    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+    monkeypatch.setattr(archive_module, "cache_part", lambda part: private_folder(tmp_path / part))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "spark" / "jars" / "core.jar").write_bytes(b"one")
+    javas = [
+        Java(home(tmp_path, f"java-{build}", f'openjdk version "17.0.{build}" 2025-07-15'), 17, "PATH")
+        for build in (8, 9)
+    ]
+    found = [archive_path(java, tmp_path / "spark") for java in javas]
+    assert None not in found
+    assert found[0] != found[1]
+    (tmp_path / "spark" / "jars" / "core.jar").write_bytes(b"other")
+    other = archive_path(javas[0], tmp_path / "spark")
+    assert other not in found
+    assert other is not None
+    assert using(other) == ""
+    other.touch()
+    assert f"-XX:SharedArchiveFile={other}" in using(other)
+    assert "-Xshare:auto" in using(other), "or Java would refuse to start where it does not fit"
+    monkeypatch.setenv("SPARK_HOME", "/elsewhere")
+    assert archive_path(javas[0], tmp_path / "spark") is None
+    assert using(None) == ""
+
+
+def test_one_process_makes_an_archive(tmp_path: Path) -> None:
+    lock = locked(tmp_path)
+    assert lock is not None
+    assert locked(tmp_path) is None
+    os.close(lock)
+    assert locked(tmp_path) is not None
+
+
 def test_settings_depend_on_where_it_runs() -> None:
     local = settings_for("local[2]", name="x", partitions=None, ui=False)
     assert "-Xss" in local["spark.driver.extraJavaOptions"], "or a batch that is stopped may overflow Java's stack"
@@ -88,14 +126,19 @@ def test_the_doctor_finds_what_is_there() -> None:
 
 
 def test_the_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = [doctor.Part("a", "1.0"), doctor.Part("b", None, "pip install b"), doctor.Part("c", None, "get c", "for d")]
-    monkeypatch.setattr(doctor, "examine", lambda: parts)
+    parts = [
+        doctor.Part("a", "1.0"),
+        doctor.Part("b", None, "pip install b"),
+        doctor.Part("c", None, "get c", "for Spark"),
+    ]
+    parts.append(doctor.Part("d", None, "get d", "for MQTT"))
+    monkeypatch.setattr(doctor, "examine", lambda *, fetch: parts)
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 2
-    assert "missing  b          pip install b\n" in result.output
-    assert "get c (for d)" in result.output
-    assert doctor.can_run([parts[0], parts[2]])
-    assert doctor.verdict([parts[0], parts[2]]) == "cqels run needs --engine embedded: there is no Spark without c"
+    assert "missing  b                pip install b\n" in result.output
+    assert "get c (for Spark)" in result.output
+    assert doctor.can_run([parts[0], *parts[2:]])
+    assert doctor.verdict([parts[0], *parts[2:]]) == "cqels run needs --engine embedded: there is no Spark without c"
     assert doctor.verdict(parts[:1]).startswith("cqels run uses Spark on ")
 
 

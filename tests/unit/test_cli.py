@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -278,17 +280,16 @@ def test_light_commands_stay_light() -> None:
 
 NOT_HERE = {
     "--analyze": (("--analyze",), "--analyze shows the plan of an engine in this process"),
-    "checkpoint": (("--engine", "embedded", "--checkpoint", "c"), "--checkpoint can be asked for only with --engine"),
+    "checkpoint": (("--engine", "reference", "--checkpoint", "c"), "--state can be asked for only with --engine"),
     "follow": (("--engine", "reference", "--follow", "--ui"), "--follow, --ui can be asked for only with --engine"),
     "batch": (("--batch", "many"), "--batch: 'many' is not a size"),
     "memory": (("--memory-per-query", "much"), "the budget of a query: 'much' is not a size"),
     "time": (("--engine", "reference", "--time-per-query", "5ms"), "the reference has no budgets for queries"),
     "trigger": (("--trigger", "often"), "--trigger: 'often' is not a duration"),
     "conf": (("--conf", "nothing"), "--conf nothing: this is not a setting"),
-    "parquet": (("--engine", "embedded", "--format", "parquet"), "Parquet is written on Spark"),
-    "kafka": (("--engine", "embedded", "--out", "kafka:a:1/t"), "results go to Kafka on Spark"),
+    "parquet": (("--engine", "reference", "--format", "parquet"), "Parquet is written to files"),
+    "kafka": (("--engine", "reference", "--out", "kafka:a:1"), "does not name a topic"),
     "until": (("--until", "tomorrow"), "--until: "),
-    "standard input": (("--stream", "<http://ex.org/b>=-"), "Spark reads files, not '-'"),
     "no file": (("--stream", "<http://ex.org/b>=none.nt"), "none.nt"),
     "stream twice": (("--stream", "<http://ex.org/obs>=obs.nt?idle=1s"), "is declared twice, with another idle"),
 }
@@ -409,3 +410,39 @@ def test_the_reference_refuses_more_boundaries_than_it_can_work_off(run: Run) ->
     code, _, errors = run("run", "slow.rq", "--stream", "<http://ex.org/obs>=obs.nt", "--engine", "reference")
     assert code == 2
     assert "closes 4,000,000,000 times at once" in errors
+
+
+def test_a_file_whose_format_is_not_known_is_refused(run: Run) -> None:
+    code, out, told = run(*HOT, "--out", "hot.ttl")
+    assert (code, out) == (2, "")
+    assert "hot.ttl: there is no format for results in .ttl files" in told
+    assert run(*HOT, "--out", "hot.ttl", "--format", "csv")[0] == 0
+    assert run(*HOT, "--out", "hot")[0] == 0
+
+
+def test_results_go_to_parquet_parts_and_a_webhook_in_this_process(run: Run) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'cqels[arrow]'")
+    pytest.importorskip("httpx", reason="pip install 'cqels[http]'")
+    posted: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(404 if "gone" in self.path else 200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        out = ("--out", "a.parquet", "--out", "parts/?parts", "--out", f"{url}/in", "--out", f"{url}/gone")
+        code, shown, told = run(*HOT, "--emit", "changes", *out, "--rejects", "rejects")
+        server.shutdown()
+    assert (code, shown) == (0, "")
+    assert f" {url}/in: each result arrives at least once" in told
+    assert parquet.read_table("a.parquet")["n"].to_pylist() == ["2", "2"]
+    assert len([*Path("parts/hot").glob("part-*.csv")]) == 1
+    assert [each["id"] for each in json.loads(posted[0])] == ["hot/0", "hot/1"]
+    assert Path("rejects").read_text().count("the webhook answers 404") == 2

@@ -7,7 +7,7 @@ import pytest
 from pyoxigraph import DefaultGraph, Literal, NamedNode, Quad
 
 from cqels.ingest import read_graph
-from cqels.ingest.dataset_files import file_and_format
+from cqels.ingest.dataset_files import file_and_options
 from cqels.model.errors import DataError
 from cqels.model.terms import XSD
 
@@ -83,15 +83,17 @@ def test_a_format_that_is_given(tmp_path: Path) -> None:
     path = tmp_path / "odd.nt"
     path.write_text("@prefix : <x:> . :a :p :b .")
     assert len(list(read_graph(path, format="turtle"))) == 1
-    assert file_and_format(f"{path}?format=Turtle") == (str(path), "Turtle")
+    assert file_and_options(f"{path}?format=Turtle") == (str(path), "Turtle", False)
+    assert file_and_options(f"{path}?watch") == (str(path), None, True)
+    assert file_and_options(f"{path}?watch=false&format=nt") == (str(path), "nt", False)
     assert len(list(read_graph(path, format="Turtle"))) == 1
     with pytest.raises(DataError, match="'n4' is not a format"):
         read_graph(path, format="n4")
     with pytest.raises(DataError, match="'graph=x' is not an option"):
-        file_and_format(f"{path}?graph=x")
+        file_and_options(f"{path}?graph=x")
     marked = tmp_path / "what?.ttl"
     marked.write_text("")
-    assert file_and_format(str(marked)) == (str(marked), None)
+    assert file_and_options(str(marked)) == (str(marked), None, False)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from pyoxigraph import NamedNode
 
 from cqels.ingest import StreamDeclaration, declare, parse_declaration
+from cqels.ingest.source_address import address_of
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 
@@ -71,3 +72,76 @@ def test_keyword_errors() -> None:
         declare("x:s", "x.nt", late="2s")
     with pytest.raises(CqelsError, match="the lateness of stream <x:s> cannot be read"):
         declare("x:s", "x.nt", lateness="soon")
+
+
+def test_live_sources_have_options_of_their_own() -> None:
+    text = "<x:s>=mqtt://me:${SECRET}@host:1883/building/+/temp?template=t.toml&format=json&qos=1&password=a%26b"
+    found = parse_declaration(text)
+    assert found.path == "mqtt://me:${SECRET}@host:1883/building/+/temp"
+    assert found.template == Path("t.toml")
+    assert found.source == (("qos", "1"), ("password", "a&b"))
+    assert "a&b" not in repr(found)
+    words = {"template": "t.toml", "format": "json", "qos": "1", "password": "a&b"}
+    assert declare("x:s", found.path, **words) == found
+
+
+def test_the_time_of_a_message() -> None:
+    found = parse_declaration("<x:s>=kafka://a:9092,b/topic?time=source&kafka.fetch.min.bytes=9")
+    assert (found.own_time, found.time) == (True, None)
+    assert found.source == (("kafka.fetch.min.bytes", "9"),)
+    assert declare("x:s", "tcp://h:1", time="source").own_time
+
+
+def test_a_query_of_the_url_itself_ends_with_a_second_question_mark() -> None:
+    found = parse_declaration("<x:s>=https://h/events?city=galway&n=1?time=<x:t?a>&header=A: b&header=C: d")
+    assert found.path == "https://h/events?city=galway&n=1"
+    assert found.time == NamedNode("x:t?a")
+    assert found.source == (("header", "A: b"), ("header", "C: d"))
+    assert parse_declaration("<x:s>=wss://h/events?time=<x:t?a>").path == "wss://h/events"
+    assert parse_declaration("<x:s>=wss://h/events?a=b?").path == "wss://h/events?a=b"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("<x:s>=mqt://h/t", "there is no source mqt://", "did you mean mqtt://?"),
+        ("<x:s>=amqp://h/t", "there is no source amqp://", "there are mqtt://"),
+        ("<x:s>=mqtt://h/t?qso=1", "stream option 'qso' does not exist", "did you mean qos?"),
+        ("<x:s>=mqtt://h/t?qos=3", "'3' is not taken", "it is 0 or 1"),
+        ("<x:s>=mqtt://h/t?start=latest", "stream option 'start' does not exist", "retained"),
+        ("<x:s>=http://h/t?city=x", "stream option 'city' does not exist", "second '?'"),
+        ("<x:s>=http://h/t?header=x", "'x' is not a header", "Accept-Language"),
+        ("<x:s>=x.nt?qos=1", "stream option 'qos' does not exist", "lateness"),
+        ("<x:s>=x.nt?time=source", "files have no time of their own", "clock=arrival"),
+        ("<x:s>=tcp://h:1?columns=a,,b", "'a,,b' are not names of columns", "time,sensor"),
+    ],
+)
+def test_errors_of_live_sources(text: str, message: str, hint: str) -> None:
+    with pytest.raises(CqelsError) as caught:
+        parse_declaration(text)
+    assert caught.value.message == message
+    assert hint in (caught.value.hint or "")
+
+
+def test_secrets_are_not_shown() -> None:
+    secrets = "header=X-Key: abc", "password=abc", "header=Authorization: Bearer abc", "send=abc"
+    for secret in secrets:
+        with pytest.raises(CqelsError) as caught:
+            parse_declaration(f"<x:s>=wss://me:abc@h/t?{secret}&qos=1")
+        assert "abc" not in str(caught.value)
+
+
+def test_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PASSWORD", "s:e/c")
+    found = address_of(parse_declaration("<x:s>=mqtt://me:${PASSWORD}@host/a/+?client=c"))
+    assert (found.host, found.port(1883), found.path) == ("host", 1883, "/a/+")
+    assert (found.user, found.password, found.get("client")) == ("me", "s:e/c", "c")
+    assert found.place == "mqtt://…@host/a/+"
+    assert "s:e/c" not in repr(found)
+    (tmp_path / "secret").write_text("abc\n")
+    found = address_of(parse_declaration(f"<x:s>=kafka://a:1,[::1]:2/t?user=u&password-file={tmp_path}/secret"))
+    assert (found.hosts, found.password) == ((("a", 1), ("::1", 2)), "abc")
+    with pytest.raises(CqelsError, match="the environment has no variable NOTHING"):
+        address_of(parse_declaration("<x:s>=ws://h/?header=X-Key: ${NOTHING}"))
+    with pytest.raises(CqelsError, match="'h:x' is not a host with a port"):
+        address_of(parse_declaration("<x:s>=tcp://h:x"))

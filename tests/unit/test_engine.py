@@ -208,7 +208,7 @@ def test_a_time_far_in_the_future_makes_nothing_late() -> None:
 
 
 def test_arrival_time() -> None:
-    moments = iter([10**9, 2 * 10**9])
+    moments = iter([10**9, 2 * 10**9, 2 * 10**9])  # the last one when results are taken
     with cqels.Engine(now=lambda: next(moments)) as engine:
         engine.stream(OBS, clock="arrival")
         query = engine.register(HOT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,13 @@ from cqels.ingest import parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.model.time import MINUTE, SECOND
 from cqels.options import (
+    PIPELINE_WORDS,
+    TABLES,
     AppOptions,
     DataFile,
     DatasetOptions,
+    DeclaredQuery,
+    DeclaredSink,
     InputOptions,
     OutputOptions,
     PipelineOptions,
@@ -28,35 +32,27 @@ from cqels.options import (
 )
 
 PIPELINE = """
-[input]
-stream = ["<http://ex.org/a>=a.nt?lateness=2s", {iri = "http://ex.org/b", path = "b/*.nq", idle = "1s"}]
+streams = ["<http://ex.org/a>=a.nt?lateness=2s", {iri = "http://ex.org/b", from = "b/*.nq", idle = "1s"}]
+data = ["rooms.data?format=turtle", {graph = "<http://ex.org/g>", file = "g.ttl"}]
+queries = ["hot.rq", {file = "mean.rq", name = "mean", emit = "rstream", time = "5ms", spread = true}]
+sinks = "results/"
+
+[pipeline]
 start = 2026-01-31T12:00:00Z
 until = "40s"
 follow = true
 changed = "skip"
 speed = 100
-
-[dataset]
-data = "rooms.data?format=turtle"
-graph = ["<http://ex.org/g>=g.ttl"]
 allow-service = ["ex.org,localhost:3030", "10.0.0.1"]
 allow_load = "data"
 service-refresh = "1m"
-
-[queries]
-files = ["hot.rq"]
 emit = "changes"
 memory-per-query = "200MB"
-
-[run]
-checkpoint = "state"
+state = "state"
 batch = "32MB"
 trigger = "2s"
 instances = 4
 conf = {"spark.driver.memory" = "4g"}
-
-[output]
-out = "results/"
 prometheus = 9100
 """
 
@@ -75,23 +71,26 @@ def test_a_file_fills_all_groups() -> None:
         speed=100.0,
     )
     assert options.dataset == DatasetOptions(
-        data=(DataFile("rooms.data", "turtle"),),
-        graph=(DataFile("g.ttl", None, NamedNode("http://ex.org/g")),),
+        data=(DataFile("rooms.data", "turtle"), DataFile("g.ttl", None, NamedNode("http://ex.org/g"))),
         allow_service=("ex.org", "localhost:3030", "10.0.0.1"),
         allow_load=(Path("data"),),
         service_refresh=MINUTE,
     )
-    assert options.queries == QueryOptions(files=(Path("hot.rq"),), emit="changes", memory_per_query="200MB")
+    mean = DeclaredQuery(file=Path("mean.rq"), name="mean", emit="rstream", time="5ms", spread=True)
+    assert options.queries == QueryOptions(
+        query=(DeclaredQuery(file=Path("hot.rq")), mean), emit="changes", memory_per_query="200MB"
+    )
+    assert [options.queries.budget(each) for each in options.queries.query] == [("200MB", None), ("200MB", "5ms")]
     assert options.run == RunOptions(
-        checkpoint=Path("state"),
+        state=Path("state"),
         batch=32 << 20,
         trigger=2 * SECOND,
         instances=4,
         conf=(("spark.driver.memory", "4g"),),
     )
-    assert options.output == OutputOptions(out="results/", prometheus="9100")
-    assert options.output.to_folder
-    assert options.output.chosen_format == "csv"
+    assert options.output == OutputOptions(sink=(DeclaredSink("results/"),), prometheus="9100")
+    assert options.output.sinks == (DeclaredSink("results/", "csv"),)
+    assert options.is_live
     assert AppOptions.of(options) == AppOptions(
         checkpoint=Path("state"),
         instances=4,
@@ -108,50 +107,79 @@ def test_a_file_fills_all_groups() -> None:
 def test_without_words_there_are_the_defaults() -> None:
     assert PipelineOptions.from_mapping({}) == PipelineOptions()
     assert PipelineOptions().engine == "embedded"  # without a stream there is nothing to distribute
-    assert PipelineOptions.from_mapping({"input": {"stream": "<u:s>=a.nt"}}).engine == "spark"
+    assert PipelineOptions.from_mapping({"streams": "<u:s>=a.nt"}).engine == "spark"
 
 
-def test_every_option_of_the_command_line_has_its_word() -> None:
-    groups = (InputOptions, DatasetOptions, QueryOptions, RunOptions, OutputOptions)
-    words = [each.name for group in groups for each in fields(group)]
-    assert len(words) == len({*words})
-    assert sorted(words) == sorted("files" if name == "queries" else name for name in inspect.signature(run).parameters)
+def test_every_option_of_the_command_line_has_its_word_and_the_other_way_round() -> None:
+    tables = {"files": "queries", "stream": "streams", "data": "data", "graph": "data", "out": "sinks"}
+    tables["prefix"] = "prefixes"
+    options = [*inspect.signature(run).parameters]
+    assert {*tables.values(), "pipeline"} == {*TABLES}
+    assert sorted(name for name in options if name not in tables) == sorted(PIPELINE_WORDS)
 
 
 WRONG = {
-    "group": ({"outputs": {}}, "there is no 'outputs'", "did you mean output?"),
-    "not a table": ({"run": 3}, "run is a number", "a table of options"),
-    "word": ({"run": {"triger": "2s"}}, "run has no option 'triger'", "did you mean trigger?"),
-    "far word": ({"output": {"colour": 1}}, "output has no option 'colour'", "there are out, format, rejects"),
-    "underscore": ({"dataset": {"allow_lod": "x"}}, "no option 'allow_lod'", "did you mean allow-load?"),
-    "twice": ({"dataset": {"allow-load": "x", "allow_load": "x"}}, "the option 'allow-load' twice", "remove one"),
-    "group of another": ({"output": {"checkpoint": "x"}}, "output has no option 'checkpoint'", "there are"),
-    "flag": ({"input": {"strict": "yes"}}, "input.strict is a text", "it is true or false"),
-    "text": ({"run": {"master": 3}}, "run.master is a number", "it is a text"),
-    "path": ({"run": {"checkpoint": True}}, "run.checkpoint is true or false", "path of a file or folder"),
-    "count": ({"run": {"instances": "4"}}, "run.instances is a text", "it is a whole number"),
-    "half": ({"run": {"instances": 1.5}}, "run.instances is a number", "it is a whole number"),
-    "none": ({"run": {"partitions": 0}}, "run.partitions: 0 is less than 1", ""),
-    "number": ({"input": {"speed": "fast"}}, "input.speed is a text", "it is a number"),
-    "time": ({"input": {"start": 40}}, "input.start is a number", "it is a time such as 40s"),
-    "no time": ({"input": {"until": "tomorrow"}}, "input.until: 'tomorrow' is not a time", "write for example 40s"),
-    "duration": ({"run": {"trigger": 2}}, "run.trigger is a number", "it is a duration such as 10s"),
-    "interval": ({"dataset": {"service-refresh": "0s"}}, "dataset.service-refresh: the interval is not longer", "5m"),
-    "size": ({"run": {"batch": 32}}, "run.batch is a number", "it is a size such as 32MB"),
-    "choice": ({"queries": {"emit": "change"}}, "queries.emit: 'change' is not one of", "did you mean changes?"),
-    "choice of type": ({"queries": {"policy": 1}}, "queries.policy is a number", "it is a text"),
-    "placement": ({"run": {"placement": "nearest"}}, "there is no placement 'nearest'", "there are buffers, latency"),
-    "stream": ({"input": {"stream": 1}}, "input.stream is a number", "or a table with iri and path"),
+    "group": ({"sink": []}, "there is no 'sink'", "did you mean sinks?"),
+    "not a table": ({"pipeline": 3}, "pipeline is a number", "it is a table"),
+    "word": ({"pipeline": {"triger": "2s"}}, "pipeline has no option 'triger'", "did you mean trigger?"),
+    "far word": ({"pipeline": {"colour": 1}}, "pipeline has no option 'colour'", "there are strict, start, until"),
+    "underscore": ({"pipeline": {"allow_lod": "x"}}, "no option 'allow_lod'", "did you mean allow-load?"),
+    "twice": ({"pipeline": {"allow-load": "x", "allow_load": "x"}}, "the option 'allow-load' twice", "remove one"),
+    "flag": ({"pipeline": {"strict": "yes"}}, "pipeline.strict is a text", "it is true or false"),
+    "text": ({"pipeline": {"master": 3}}, "pipeline.master is a number", "it is a text"),
+    "path": ({"pipeline": {"state": True}}, "pipeline.state is true or false", "path of a file or folder"),
+    "count": ({"pipeline": {"instances": "4"}}, "pipeline.instances is a text", "it is a whole number"),
+    "half": ({"pipeline": {"instances": 1.5}}, "pipeline.instances is a number", "it is a whole number"),
+    "none": ({"pipeline": {"partitions": 0}}, "pipeline.partitions: 0 is less than 1", ""),
+    "number": ({"pipeline": {"speed": "fast"}}, "pipeline.speed is a text", "it is a number"),
+    "time": ({"pipeline": {"start": 40}}, "pipeline.start is a number", "it is a time such as 40s"),
+    "no time": (
+        {"pipeline": {"until": "tomorrow"}},
+        "pipeline.until: 'tomorrow' is not a time",
+        "write for example 40s",
+    ),
+    "duration": ({"pipeline": {"trigger": 2}}, "pipeline.trigger is a number", "it is a duration such as 10s"),
+    "interval": ({"pipeline": {"service-refresh": "0s"}}, "pipeline.service-refresh: the interval is not longer", "5m"),
+    "size": ({"pipeline": {"batch": 32}}, "pipeline.batch is a number", "it is a size such as 32MB"),
+    "choice": ({"pipeline": {"emit": "change"}}, "pipeline.emit: 'change' is not one of", "did you mean changes?"),
+    "choice of type": ({"pipeline": {"policy": 1}}, "pipeline.policy is a number", "it is a text"),
+    "placement": (
+        {"pipeline": {"placement": "nearest"}},
+        "there is no placement 'nearest'",
+        "there are buffers, latency",
+    ),
+    "word outside": ({"engine": "spark"}, "there is no 'engine'", "write it below [pipeline]: engine = …"),
+    "stream": ({"streams": 1}, "streams is a number", "it is a text or a table, [[streams]]"),
     "stream word": (
-        {"input": {"stream": {"latenes": "2s"}}},
-        "input.stream has no option 'latenes'",
+        {"streams": {"latenes": "2s"}},
+        "streams has no option 'latenes'",
         "did you mean lateness?",
     ),
-    "no path": ({"input": {"stream": {"iri": "u:s"}}}, "input.stream has no path", "its iri and the path"),
-    "stream type": ({"input": {"stream": {"iri": "u:s", "path": 1}}}, "input.stream.path is a number", "a text"),
-    "conf": ({"run": {"conf": "nothing"}}, "run.conf nothing: this is not a setting", "spark.driver.memory=4g"),
-    "only on Spark": ({"run": {"engine": "embedded", "ui": True}}, "run.ui can be asked for only with run.engine", ""),
-    "only with a stream": ({"run": {"ui": True}}, "run.ui can be asked for only with an input.stream", ""),
+    "no path": ({"streams": {"iri": "u:s"}}, "streams has no from", "an entry of streams has iri and from"),
+    "stream type": ({"streams": {"iri": "u:s", "from": 1}}, "streams.from is a number", "a text"),
+    "stream value": ({"streams": {"iri": "u:s", "from": "a", "lateness": 2}}, "the lateness of stream <u:s>", ""),
+    "stream option in its place": (
+        {"streams": {"iri": "u:s", "from": "mqtt://h/t?template=t.toml"}},
+        "'template' is a word of the stream, not of its place",
+        'from = "mqtt://h/t" and template = "…"',
+    ),
+    "stream iri": ({"streams": {"iri": "s", "from": "a"}}, "stream 's' is not an IRI", "write it in full"),
+    "data": ({"data": [{"graph": "u:g"}]}, "data has no file", "an entry of data has file"),
+    "graph": ({"data": [{"graph": "g", "file": "g.ttl"}]}, "'g' is not an IRI", "write it in full"),
+    "query": ({"queries": [{"name": "hot"}]}, "an entry of queries has a file or a text", 'file = "hot.rq"'),
+    "two queries": ({"queries": [{"file": "a", "text": "b"}]}, "an entry of queries has a file or a text", ""),
+    "sink": ({"sinks": [{"to": "a.csv", "format": "cvs"}]}, "sinks.format: 'cvs' is not one of", "did you mean csv?"),
+    "conf": (
+        {"pipeline": {"conf": "nothing"}},
+        "pipeline.conf nothing: this is not a setting",
+        "spark.driver.memory=4g",
+    ),
+    "only on Spark": (
+        {"pipeline": {"engine": "embedded", "ui": True}},
+        "pipeline.ui can be asked for only with pipeline.engine",
+        "",
+    ),
+    "only with a stream": ({"pipeline": {"ui": True}}, "pipeline.ui can be asked for only with streams", ""),
 }
 
 
@@ -165,6 +193,6 @@ def test_what_is_wrong_is_named_with_what_is_taken(name: str) -> None:
 
 def test_errors_name_an_option_as_it_was_written() -> None:
     with pytest.raises(CqelsError, match=r"^--allow-load is a number"):
-        DatasetOptions.from_mapping({"allow_load": 1}, named=on_the_command_line)
+        PipelineOptions.from_mapping({"pipeline": {"allow_load": 1}}, named=on_the_command_line)
     with pytest.raises(CqelsError, match="there is no placement 'nearest'"):
         AppOptions(placement="nearest")

@@ -113,7 +113,7 @@ def test_refusals() -> None:
     with pytest.raises(CqelsError, match="CONSTRUCT only"):
         written("ntriples", SELECTED[0])
     with pytest.raises(CqelsError, match="withdrawn"):
-        written("nq", Result("q", 0, 1, "-", (), (TRIPLE,)))
+        written("nquads", Result("q", 0, 1, "-", (), (TRIPLE,)))
 
 
 iris = st.sampled_from([NamedNode("http://ex.org/a"), NamedNode("urn:é#b"), NamedNode("http://ex.org/?q=1&r='")])

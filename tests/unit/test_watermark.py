@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from cqels.engine.event_time.reorder_buffer import ReorderBuffer
 from cqels.engine.event_time.watermark import Arrived, Watermarks
-from cqels.ingest import Element, Rejected, StreamSettings, late_reason
+from cqels.ingest import Element, Rejected, StreamSettings, late_reason, promise_reason
 from cqels.ingest.element_batch import HEARTBEAT, Batch, Row
+from cqels.ingest.punctuations import promises_of
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST
 from cqels.reference.event_time import Heartbeat
@@ -99,6 +100,15 @@ class Beat:
 
 
 @dataclass(frozen=True)
+class Punctuation:
+    """A promise about a subject; on a stream without punctuations it is a heartbeat."""
+
+    time: int
+    stream: int
+    subject: int
+
+
+@dataclass(frozen=True)
 class Flush:
     pass
 
@@ -114,7 +124,7 @@ class Add:
     idle: int
 
 
-Event: TypeAlias = tuple[int, int] | Beat | Flush | Snapshot | Add
+Event: TypeAlias = tuple[int, int] | Beat | Punctuation | Flush | Snapshot | Add
 """A pair is an element: its time and the number of its stream."""
 
 
@@ -140,12 +150,15 @@ IDLE = st.sampled_from([0, 0, 1, 4, 9])
 
 @st.composite
 def scenarios(draw: st.DrawFn, idle: st.SearchStrategy[int] = IDLE) -> tuple[list[StreamSettings], list[Event]]:
-    streams = [named(number, draw(LATENESS), draw(idle)) for number in range(draw(st.integers(1, 3)))]
+    flags = st.booleans()
+    streams = [
+        named(number, draw(LATENESS), draw(idle), punctuated=draw(flags)) for number in range(draw(st.integers(1, 3)))
+    ]
     count, now = len(streams), draw(st.integers(-5, 5))
     events: list[Event] = []
     for _ in range(draw(st.integers(0, 40))):
         now += draw(st.sampled_from([0, 0, 1, 1, 2, 6]))
-        kind = draw(st.integers(0, 19))
+        kind = draw(st.integers(0, 22))
         stream = draw(st.integers(0, count - 1))
         time = now + draw(st.sampled_from([0, 0, 0, 1, -1, -2, -4, -7]))
         if kind < 15:
@@ -156,19 +169,24 @@ def scenarios(draw: st.DrawFn, idle: st.SearchStrategy[int] = IDLE) -> tuple[lis
             events.append(Flush())
         elif kind < 19:
             events.append(Snapshot())
-        else:
+        elif kind < 20:
             events.append(Add(draw(LATENESS), draw(idle)))
             count += 1
+        else:
+            stream = draw(st.integers(0, len(streams) - 1))
+            events.append(Punctuation(time, stream, draw(st.integers(1, 4))))
     return streams, events
 
 
-def named(number: int, lateness: int = 0, idle: int = 0, *, arrival: bool = False) -> StreamSettings:
-    return StreamSettings(f"http://ex.org/{number}", lateness, idle, arrival)
+def named(
+    number: int, lateness: int = 0, idle: int = 0, *, arrival: bool = False, punctuated: bool = False
+) -> StreamSettings:
+    return StreamSettings(f"http://ex.org/{number}", lateness, idle, arrival, punctuated=punctuated)
 
 
 def triples_of(number: int) -> list[tuple[int, int, int]]:
-    """An element's triples tell which it is; there are one, two or three of them."""
-    return [(number, place, 0) for place in range(1 + number % 3)]
+    """An element's triples tell which it is; there are one, two or three of them, with few subjects among all."""
+    return [(1 + (number + place) % 4, place, number) for place in range(1 + number % 3)]
 
 
 class Judge:
@@ -190,6 +208,10 @@ class Judge:
                 self._take(self._watermarks.arrive(element))
             case Beat(time, stream):
                 self._take(self._watermarks.heartbeat(time, None if stream is None else self._streams[stream].iri))
+            case Punctuation(time, stream, subject) if self._streams[stream].punctuated:
+                self._take(self._watermarks.punctuate(time, self._streams[stream].iri, subject))  # type: ignore[arg-type]
+            case Punctuation(time, stream):
+                self._take(self._watermarks.heartbeat(time, self._streams[stream].iri))
             case Flush():
                 self._take(self._watermarks.flush())
             case Add(lateness, idle):
@@ -225,14 +247,25 @@ class Candidate:
             case Beat(time, stream):
                 self.send()
                 self.released += rows_of(self._watermarks.heartbeat(time, stream))
+            case Punctuation(time, stream, subject):
+                punctuated = self._streams[stream].punctuated
+                if together:
+                    promise = (subject if punctuated else 0, 0, time)
+                    self._rows.append((number, promises_of(stream), [promise]))
+                    return
+                self.send()
+                promised = self._watermarks.punctuate if punctuated else self._watermarks.heartbeat
+                self.released += rows_of(promised(time, stream, *[subject][: int(punctuated)]))
             case Flush():
                 self.send()
                 self.released += rows_of(self._watermarks.flush())
             case Snapshot():
                 self.send()
                 numbers, held = self._watermarks.state()
+                promises = self._watermarks.punctuations()
                 self._watermarks = type(self._watermarks)(self._streams)
                 self._watermarks.restore(json.loads(json.dumps(numbers)), Batch.of(rows_of(held)))
+                self._watermarks.restore_punctuations(promises)
             case Add(lateness, idle):
                 self.send()
                 added = named(len(self._streams), lateness, idle)
@@ -242,17 +275,18 @@ class Candidate:
     def send(self) -> None:
         arrived = self._watermarks.arrive(Batch.of(self._rows))
         self.released += rows_of(arrived.released)
-        for place, time, limit, own in zip(
-            arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True
+        for place, time, limit, own, subject in zip(
+            arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, arrived.subjects, strict=True
         ):
             assert time == self._rows[place][0]
             text = " ".join(" ".join(map(str, triple)) + " ." for triple in self._rows[place][2])
-            self.late.append((text, late_reason(time, limit, own=own)))
+            reason = promise_reason(time, limit, subject) if subject else late_reason(time, limit, own=own)
+            self.late.append((text, reason))
         self._rows = []
 
     def state(self) -> str:
         numbers, held = self._watermarks.state()
-        return json.dumps([numbers, rows_of(held)])
+        return json.dumps([numbers, rows_of(held), sorted(self._watermarks.punctuations(), key=str)])
 
 
 def run(
@@ -292,7 +326,7 @@ def test_watermarks_release_what_the_reference_does(examples: int) -> None:
 def falling_behind(choose: random.Random) -> tuple[list[StreamSettings], list[Event]]:
     """Streams that go on each at its own pace, so that they are overtaken, fall silent and are heard of again."""
     streams = [
-        named(number, choose.choice([0, 0, 2, 5, 9]), choose.choice([0, 1, 4, 9, 30]))
+        named(number, choose.choice([0, 0, 2, 5, 9]), choose.choice([0, 1, 4, 9, 30]), punctuated=choose.random() < 0.3)
         for number in range(choose.randint(1, 4))
     ]
     now = [choose.randint(-6, 6) for _ in streams]
@@ -306,7 +340,8 @@ def falling_behind(choose: random.Random) -> tuple[list[StreamSettings], list[Ev
         if choose.random() < 0.9:
             events.append((time, stream))
         else:
-            events.append(choose.choice([Beat(time, stream), Beat(time, None), Flush(), Snapshot()]))
+            promise = Punctuation(time, stream, choose.randint(1, 4))
+            events.append(choose.choice([Beat(time, stream), Beat(time, None), Flush(), Snapshot(), promise, promise]))
     return streams, events
 
 
@@ -399,7 +434,30 @@ def test_arrival_time_looks_only_at_the_arrival() -> None:
     assert watermarks.arrive(batch_of((11, 1))).released.times.tolist() == [11]
     assert watermarks.arrive(batch_of((1, 0), (30, HEARTBEAT))).released.times.tolist() == [20, 30]
     arrived = watermarks.arrive(batch_of((99, 0)))
-    assert (arrived.late.tolist(), arrived.times, arrived.limits) == ([0], [15], [30])
+    assert (arrived.late.tolist(), arrived.released.times.tolist()) == ([], [30])  # time does not go back
+
+
+def test_an_arrival_that_was_recorded_is_not_stamped() -> None:
+    watermarks = Watermarks([named(0, arrival=True), named(1)], now=lambda: 1 // 0)
+    assert watermarks.arrive(batch_of((9, 0), (10, 1)), recorded=True).released.times.tolist() == [9, 10]
+    assert watermarks.heartbeat(20, 0).times.tolist() == [20]
+    assert watermarks.arrive(batch_of((15, 0), (21, 0)), recorded=True).released.times.tolist() == [20, 21]
+    arrived = watermarks.arrive(batch_of((15, 1)), recorded=True)
+    assert (arrived.late.tolist(), arrived.times, arrived.limits) == ([0], [15], [21])
+
+
+def test_punctuations_of_all_subjects_are_a_heartbeat() -> None:
+    watermarks = Watermarks([named(0, lateness=100, punctuated=True)])
+    elements = [(1, 0, [(7, 1, 1)]), (2, 0, [(8, 1, 1), (9, 1, 1)])]
+    assert len(watermarks.arrive(Batch.of(elements)).released) == 0
+    assert [len(watermarks.punctuate(5, 0, subject)) for subject in (7, 8)] == [0, 0]
+    assert watermarks.punctuate(4, 0, 9).times.tolist() == [1, 2, 4]
+    arrived = watermarks.arrive(Batch.of([(4, 0, [(9, 1, 1)]), (4, 0, [(9, 1, 1), (8, 1, 1)]), (5, 0, [(8, 1, 1)])]))
+    assert (arrived.late.tolist(), arrived.limits, arrived.subjects) == ([1], [5], [8])
+    assert watermarks.punctuate(6, 0, 9).times.tolist() == [5, 5]
+    assert len(watermarks.arrive(Batch.of([(7, 0, [(1, 1, 1)])])).released) == 0
+    assert [len(watermarks.punctuate(9, 0, subject)) for subject in (7, 8, 9)] == [0, 0, 0]
+    assert watermarks.punctuate(9, 0, 1).times.tolist() == [7, 9]
 
 
 def test_only_streams_that_were_added_have_elements() -> None:

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 import typer
 
 from cqels.cli.bench_commands import bench
+from cqels.cli.lift_command import lift
 from cqels.cli.query_files import (
     DialectOption,
     EmitOption,
     LenientOption,
     PolicyOption,
     QueryPath,
-    QueryPaths,
     prepared_query,
 )
 from cqels.cli.run_command import run
@@ -34,6 +34,27 @@ PlanFormat = Literal["text", "json", "mermaid"]
 
 
 @app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="NAME", help="The folder to make.")],
+) -> None:
+    """Make a small project that works: a pipeline file, a query, a lifting template and sample data.
+
+    Then:
+
+        cd NAME && cqels run
+
+    It shows alerts for the sample data, and waits for more of it until Ctrl-C.
+    """
+    from cqels.cli.new_project import FILES, make_project
+
+    make_project(folder)
+    typer.echo(f"{folder} has")
+    for name, meaning in FILES.items():
+        typer.echo(f"  {name:<14} {meaning}")
+    typer.echo(f"next: cd {folder} && cqels run")
+
+
+@app.command()
 def explain(
     query: QueryPath,
     format: Annotated[PlanFormat, typer.Option(help="How the plan is shown.")] = "text",
@@ -44,12 +65,13 @@ def explain(
     lenient: LenientOption = False,
 ) -> None:
     """Show the plan of a query: streams and their windows, static tables, filters, and what is emitted when."""
-    from cqels.options import QueryOptions
+    from cqels.options import DeclaredQuery, QueryOptions
     from cqels.physical.incremental_support import computed_anew
     from cqels.plan.explain import explain as explained
     from cqels.plan.optimizer.rules import rewrite
 
-    plan = prepared_query(query, QueryOptions(dialect=dialect, emit=emit, policy=policy, lenient=lenient))
+    options = QueryOptions(dialect=dialect, emit=emit, policy=policy, lenient=lenient)
+    plan = prepared_query(DeclaredQuery(file=query), options)
     shown = plan if written else rewrite(plan)
     anew = {} if written else {id(part): reason for part, reason in computed_anew(shown.plan)}
     typer.echo(
@@ -63,14 +85,34 @@ def explain(
 
 
 @app.command()
-def check(queries: QueryPaths, dialect: DialectOption = None, lenient: LenientOption = False) -> None:
-    """Say for each query whether it can run as written, and if not, where and why. Exit code 2 if one cannot."""
-    from cqels.options import QueryOptions
+def check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE…",
+            help="Pipeline files and query files; - reads a query. Without any: pipeline.toml of this folder.",
+        ),
+    ] = None,
+    dialect: DialectOption = None,
+    lenient: LenientOption = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Try whether the servers of a pipeline's sources and sinks answer.")
+    ] = False,
+) -> None:
+    """Say what is wrong with pipeline files and queries before they run, each with its place and a hint.
+
+    Of a pipeline: its words, its files, templates, queries, formats, and what has to be installed. Exit code 2 if
+    something is wrong.
+    """
+    from cqels.options import DeclaredQuery, QueryOptions
 
     options, failed = QueryOptions(dialect=dialect, lenient=lenient), False
-    for path in queries:
+    for path in files or [Path("pipeline.toml")]:
+        if path.suffix == ".toml":
+            failed |= not _check_pipeline(path, connect=connect)
+            continue
         try:
-            plan = prepared_query(path, options)
+            plan = prepared_query(DeclaredQuery(file=path), options)
         except CqelsError as error:
             failed = True
             typer.echo(f"error: {error}", err=True)
@@ -80,7 +122,21 @@ def check(queries: QueryPaths, dialect: DialectOption = None, lenient: LenientOp
         raise typer.Exit(2)
 
 
+def _check_pipeline(path: Path, *, connect: bool) -> bool:
+    from cqels.cli.pipeline_check import check_pipeline
+
+    checked = check_pipeline(path, connect=connect)
+    for warning in checked.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    for error in checked.errors:
+        typer.echo(f"error: {error}", err=True)
+    if not checked.errors:
+        typer.echo(f"{path}: ok ({checked.summary()})")
+    return not checked.errors
+
+
 app.command()(run)
+app.command()(lift)
 
 
 @app.command()
@@ -121,11 +177,15 @@ app.add_typer(bench)
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Fetch Spark's connector for Kafka from Maven's repository, if missing.")
+    ] = False,
+) -> None:
     """Say what is installed, what is missing, and what `cqels run` would use. Exit code 2 if it cannot work."""
     from cqels.cli.doctor import can_run, examine, verdict
 
-    parts = examine()
+    parts = examine(fetch=fetch)
     for part in parts:
         typer.echo(str(part))
     typer.echo(verdict(parts))

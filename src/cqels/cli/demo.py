@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 from rich.console import Console
@@ -32,17 +32,15 @@ from cqels.scenarios.taxi.generate import trips
 from cqels.scenarios.taxi.map import Picture, drawn, pickups
 
 if TYPE_CHECKING:
+    from cqels.pipeline.sink.result_batch import Sent
     from cqels.scenarios import Data
     from cqels.spark.driver.metrics import Metrics
-    from cqels.spark.sink.result_batch import Sent
 
 FIRST, HOURS = 17, 4
 """The hour at which the evening begins, and how many it has; the last half hour is not replayed."""
 TAXI = 10
 """Trips of a taxi."""
 SEED = 1
-_FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""Java's quick compiler alone: half the work in the first half minute, which is all there is."""
 _NEXT = """\
 Try next:
   cqels bench run taxi    the same queries over another day, measured
@@ -61,7 +59,7 @@ def demonstrate(size: int, speed: float, place: Path) -> None:
     with ExitStack() as stack:
         data = evening(size, Path(stack.enter_context(TemporaryDirectory(prefix="cqels-demo-"))))
         began = pickups(data)
-        java = stack.enter_context(Java(f"local[{cores(None)}]", 2, settings=_FAST_START))
+        java = stack.enter_context(Java(f"local[{cores(None)}]", 2, brief=True))
         stopping = stack.enter_context(Stopping(java.kill))
         seen = _run(data, java, stopping, speed, told)
     saved = seen.first is not None
@@ -83,9 +81,9 @@ def evening(size: int, folder: Path) -> Data:
 
 
 def _run(data: Data, java: Java, stopping: Stopping, speed: float, told: Console) -> Seen:
+    from cqels.pipeline.sink.reject_files import Rejects
     from cqels.spark.driver.app import App
     from cqels.spark.driver.metrics import Metrics
-    from cqels.spark.rejects import Rejects
 
     app = App(java.start, instances=2, speed=speed)
     for stream in data.streams:
@@ -109,6 +107,8 @@ def _run(data: Data, java: Java, stopping: Stopping, speed: float, told: Console
 class Seen:
     """A sink that keeps the last list of each query, and counts."""
 
+    place: ClassVar[str] = "the terminal"
+    promise: ClassVar[str] = "the lists are those of now"
     metrics: Metrics
     lists: Lists
     began: float = 0.0

@@ -12,6 +12,19 @@ from pathlib import Path
 
 from cqels.model.errors import CqelsError
 
+LIVE = (
+    ("confluent-kafka", "kafka", "streams and results in Kafka, kafka://…"),
+    ("paho-mqtt", "mqtt", "MQTT, mqtt://…"),
+    ("websockets", "websocket", "WebSockets, ws://…"),
+    ("httpx", "http", "server-sent events and webhooks, http://…"),
+    ("orjson", "json", "JSON read faster"),
+    ("pyyaml", "yarrrml", "templates in YARRRML"),
+)
+"""The packages of live sources and sinks, with the extras that bring them, and what each is for."""
+
+
+_WIDTH = max(len(name) for name, _, _ in LIVE) + 2
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -24,13 +37,13 @@ class Part:
 
     def __str__(self) -> str:
         if self.found is not None:
-            return f"ok       {self.name:<11}{self.found}"
+            return f"ok       {self.name:<{_WIDTH}}{self.found}"
         purpose = f" ({self.only})" if self.only else ""
-        return f"missing  {self.name:<11}{self.hint}{purpose}"
+        return f"missing  {self.name:<{_WIDTH}}{self.hint}{purpose}"
 
 
-def examine() -> list[Part]:
-    """All parts, those first that every run needs."""
+def examine(*, fetch: bool = False) -> list[Part]:
+    """All parts, those first that every run needs; with `fetch`, Spark's connector for Kafka is fetched if missing."""
     return [
         _python(),
         _package("cqels"),
@@ -43,6 +56,8 @@ def examine() -> list[Part]:
         _package("protobuf", only="for Spark", extra="spark"),
         _package("pyspark", only="for Spark", extra="spark"),
         _java(),
+        _tried("connector", "for Kafka on Spark", lambda: _found_connector(fetch=fetch)),
+        *(_package(name, only=f"for {what}", extra=extra) for name, extra, what in LIVE),
     ]
 
 
@@ -55,7 +70,7 @@ def verdict(parts: list[Part]) -> str:
     """What `cqels run` would use."""
     if not can_run(parts):
         return "cqels run cannot work"
-    missing = [part.name for part in parts if part.found is None]
+    missing = [part.name for part in parts if part.found is None and part.only.startswith("for Spark")]
     if missing:
         return f"cqels run needs --engine embedded: there is no Spark without {', '.join(missing)}"
     return f"cqels run uses Spark on {os.cpu_count() or 1} cores of this machine; --engine embedded needs no Java"
@@ -112,6 +127,16 @@ def _found_java() -> str:
 
     java = find_java()
     return f"{java.version}  {java.home} ({java.origin})"
+
+
+def _found_connector(*, fetch: bool) -> str:
+    from cqels.spark.session.kafka_connector import SCALA, candidates, connector_jars, found_jars
+
+    found = connector_jars() if fetch else found_jars()
+    if found is None:
+        name = next(candidates())[0].name
+        raise CqelsError("", hint=f"cqels doctor --fetch gets {name} from Maven's repository, and so does cqels run")
+    return f"{found[0].stem.partition(f'_{SCALA}-')[2]}  {found[0].parent}"
 
 
 def _tried(name: str, only: str, look: Callable[[], str]) -> Part:

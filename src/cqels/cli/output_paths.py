@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from cqels.model.errors import CqelsError
+from cqels.option_tables import is_url
 
 
-def check_places(written: Mapping[str, str | Path | None], read: Iterable[str | Path]) -> None:
+def check_places(written: Iterable[tuple[str, str | Path | None]], read: Iterable[str | Path]) -> None:
     """Refuse outputs, by the names of their options, that would overwrite each other or what is read."""
     files = {_real(each) for each in read}
     taken: dict[Path, str] = {}
-    for option, place in written.items():
-        if place is None or str(place).startswith("kafka:") or _is_device(Path(place)):
+    for option, place in written:
+        if place is None or is_url(str(place)) or _is_device(Path(place)):
             continue
         real = _real(place)
         if real in taken:
+            if option == taken[real]:
+                raise CqelsError(f"{place} is the place of two sinks", hint="give each a place of its own")
             raise CqelsError(f"{taken[real]} and {option} are one file: {place}", hint="give each a file of its own")
         if real in files:
             raise CqelsError(f"{option} {place} would overwrite what is read", hint="choose another place")

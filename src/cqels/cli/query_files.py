@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, count
 from pathlib import Path
@@ -14,8 +15,8 @@ import typer
 from cqels.model.choices import Dialect, Emission, Policy
 
 if TYPE_CHECKING:
-    from cqels.model.errors import Source
-    from cqels.options import QueryOptions
+    from cqels.model.errors import CqelsError, Source
+    from cqels.options import DeclaredQuery, QueryOptions
     from cqels.plan.algebra import Query
 
 QueryPath = Annotated[Path, typer.Argument(metavar="QUERY.rq", help="The query's file; - reads standard input.")]
@@ -53,48 +54,85 @@ PolicyOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """A query that has a name, its text for errors, and what is said of it besides."""
+
+    query: Query
+    source: Source
+    budget: tuple[str | None, str | None] = (None, None)
+    """The most memory and time that it may take."""
+    spread: bool | None = None
+    """Whether all engine instances have a part of it; None is what is said of all."""
+
+    @property
+    def name(self) -> str:
+        return self.query.name or ""
+
+
 @cache
 def _standard_input() -> str:
     return sys.stdin.read().removeprefix("\ufeff")
 
 
-def _text(path: Path) -> str:
+def query_text(path: Path) -> str:
+    """The text of a query's file; that of standard input is read once."""
     from cqels.plan.prepare import read_query
 
     return _standard_input() if str(path) == "-" else read_query(path)
 
 
-def prepared_query(path: Path, options: QueryOptions) -> Query:
-    """The logical plan of a query; what is dubious about it is said on standard error."""
+def _warned(warning: CqelsError) -> None:
+    typer.echo(f"warning: {warning}", err=True)
+
+
+def prepared_query(
+    declared: DeclaredQuery, options: QueryOptions, warn: Callable[[CqelsError], None] = _warned
+) -> Query:
+    """The logical plan of a query; what is dubious about it is said on standard error, or as `warn` does."""
     from cqels.plan.prepare import prepare
 
-    source = "<stdin>" if str(path) == "-" else str(path)
+    source = source_of(declared)
     query = prepare(
-        _text(path),
-        source=source,
-        dialect=options.dialect,
-        emit=options.emit,
-        policy=options.policy,
-        lenient=options.lenient,
+        source.text,
+        source=source.name,
+        name=declared.name,
+        dialect=declared.dialect or options.dialect,
+        emit=declared.emit or options.emit,
+        policy=declared.policy or options.policy,
+        lenient=options.lenient if declared.lenient is None else declared.lenient,
     )
     for warning in query.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        warn(warning)
     return query
 
 
-def named_queries(options: QueryOptions) -> list[tuple[Query, Source]]:
-    """The queries, each with its text; one that does not say its name has that of its file."""
+def source_of(declared: DeclaredQuery) -> Source:
+    """The text of a query, and what it is called."""
     from cqels.model.errors import Source
 
-    prepared = [(prepared_query(path, options), path) for path in options.files]
+    if declared.text is not None:
+        return Source(declared.text, declared.within or "<query>")
+    assert declared.file is not None
+    return Source(query_text(declared.file), "<stdin>" if str(declared.file) == "-" else str(declared.file))
+
+
+def named_queries(
+    options: QueryOptions,
+    queries: Iterable[DeclaredQuery] | None = None,
+    warn: Callable[[CqelsError], None] = _warned,
+) -> list[NamedQuery]:
+    """The queries, all or some of them, each with its text; one that does not say its name has that of its file."""
+    chosen = options.query if queries is None else queries
+    prepared = [(prepared_query(declared, options, warn), declared) for declared in chosen]
     taken = {query.name for query, _ in prepared if query.name}
     found = []
-    for query, path in prepared:
+    for query, declared in prepared:
         if not query.name:
-            stem = "query" if str(path) == "-" else path.stem
+            stem = "query" if declared.file is None or str(declared.file) == "-" else declared.file.stem
             others = (f"{stem}-{number}" for number in count(2))
             name = next(each for each in chain([stem], others) if each not in taken)
             taken.add(name)
             query = replace(query, name=name)
-        found.append((query, Source(_text(path), str(path))))
+        found.append(NamedQuery(query, source_of(declared), options.budget(declared), declared.spread))
     return found

@@ -13,8 +13,6 @@ from cqels.cli.query_files import (
     EmitOption,
     LenientOption,
     PolicyOption,
-    QueryPaths,
-    named_queries,
 )
 from cqels.model.choices import EngineName, Lost, ResultFormat
 
@@ -22,15 +20,23 @@ _INPUT, _OUTPUT, _SPARK, _GOING_ON = "Input", "Output", "Spark", "Long runs"
 
 
 def run(
-    queries: QueryPaths,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE…",
+            help="A pipeline file, as pipeline.toml; or query files, where - reads standard input; or both, and then "
+            "these queries with the rest of the file. Without any: pipeline.toml of this folder.",
+        ),
+    ] = None,
     stream: Annotated[
         list[str] | None,
         typer.Option(
             metavar="IRI=PATH",
             rich_help_panel=_INPUT,
-            help="A stream and its files, e.g. '<http://ex.org/obs>=obs/*.nt?element=subject&lateness=2s'. Options "
-            "after '?': element, time, unit, lateness, idle, clock, format, template, future. The path - is standard "
-            "input (--engine embedded or reference). May be given several times.",
+            help="A stream and its files, e.g. '<http://ex.org/obs>=obs/*.nt?element=subject&lateness=2s', or with a "
+            "prefix of the queries, ':obs=obs/*.nt'. Options after '?': element, time, unit, lateness, idle, clock, "
+            "format, template, future. The path is also - for standard input, or the URL of a live source: mqtt://, "
+            "kafka://, ws://, http:// (server-sent events), tcp://. May be given several times.",
         ),
     ] = None,
     data: Annotated[
@@ -42,6 +48,14 @@ def run(
             "ntriples, nquads, trig, jsonld, rdfxml.",
         ),
     ] = None,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:=IRI",
+            rich_help_panel=_INPUT,
+            help="A prefix for the names of streams and graphs, as ex:=http://ex.org/, where the queries have none.",
+        ),
+    ] = None,
     graph: Annotated[
         list[str] | None,
         typer.Option(metavar="IRI=FILE", rich_help_panel=_INPUT, help="Static RDF for a named graph."),
@@ -50,6 +64,23 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR", rich_help_panel=_INPUT, help="Keep static data on disk in this directory, not in memory."
+        ),
+    ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            rich_help_panel=_INPUT,
+            help="Change the data while it runs when a file of --data or --graph has changed; of one file: file?watch.",
+        ),
+    ] = False,
+    tick: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            rich_help_panel=_INPUT,
+            help="How often time goes on by the wall clock while nothing arrives, on streams with clock=arrival or an "
+            "idle time. By default what fits the windows, at least 1s.",
         ),
     ] = None,
     allow_service: Annotated[
@@ -82,12 +113,13 @@ def run(
         typer.Option("--strict", rich_help_panel=_INPUT, help="Stop at the first malformed or late element."),
     ] = False,
     out: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="PLACE",
             rich_help_panel=_OUTPUT,
             help="Write results here, not to the terminal: a file such as out.csv, a folder such as results/ with a "
-            "file for each query, or kafka:host:9092/topic.",
+            "file for each query, kafka://host:9092/topic, mqtt://host/topic or https://…. May be given several times; "
+            "- is the terminal.",
         ),
     ] = None,
     format: Annotated[
@@ -126,27 +158,34 @@ def run(
     dialect: DialectOption = None,
     lenient: LenientOption = False,
     start: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="TIME",
             rich_help_panel=MEANING,
             help="The time that the boundaries of sliding windows are counted from.",
         ),
-    ] = "0s",
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option(
             metavar="TIME", rich_help_panel=MEANING, help="After the last element, let time go on until then."
         ),
     ] = None,
-    checkpoint: Annotated[
+    state: Annotated[
         Path | None,
         typer.Option(
+            "--state",
+            "--checkpoint",
             metavar="DIR",
             rich_help_panel=_GOING_ON,
-            help="Remember here how far the run has come, and go on from there. Without it each run begins anew.",
+            help="Remember here how far the run has come, and go on from there. Without it each run begins anew; a "
+            "pipeline file that runs live has state/.",
         ),
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", rich_help_panel=_GOING_ON, help="Forget the state of earlier runs, and begin anew."),
+    ] = False,
     lost: Annotated[
         Lost | None,
         typer.Option(
@@ -156,9 +195,11 @@ def run(
         ),
     ] = None,
     follow: Annotated[
-        bool,
-        typer.Option("--follow", rich_help_panel=_GOING_ON, help="Wait for new files and lines, until Ctrl-C."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--follow/--no-follow", rich_help_panel=_GOING_ON, help="Wait for new files and lines, until Ctrl-C."
+        ),
+    ] = None,
     changed: Annotated[
         str | None,
         typer.Option(
@@ -200,13 +241,13 @@ def run(
         ),
     ] = None,
     engine: Annotated[
-        EngineName,
+        EngineName | None,
         typer.Option(
             rich_help_panel=_SPARK,
             help="What runs the queries: Spark; the same incremental engine in this process, without Java (embedded); "
             "or the one that computes everything anew at every tick (reference).",
         ),
-    ] = "spark",
+    ] = None,
     master: Annotated[
         str | None,
         typer.Option(
@@ -232,6 +273,14 @@ def run(
             "or by rotation.",
         ),
     ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="low",
+            rich_help_panel=_SPARK,
+            help="With low, one engine in the driver and micro-batches of one stage: results sooner, on one core.",
+        ),
+    ] = None,
     spread: Annotated[
         bool,
         typer.Option(
@@ -251,9 +300,13 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run queries over streams in files and write their exact results.
+    """Run a pipeline file, or queries over streams, and write their exact results.
 
     On Spark, unless told otherwise. What is written does not depend on the engine or on timing.
+
+    The project in this folder (cqels init makes one), live until Ctrl-C; the next run goes on from there:
+
+        cqels run
 
     Results as they come, to the terminal:
 
@@ -265,7 +318,7 @@ def run(
 
     Day and night: new files as they appear, and after an interruption go on, nothing lost and nothing twice:
 
-        cqels run hot.rq --stream '<http://ex.org/obs>=obs/' --follow --checkpoint state/ --out hot.csv
+        cqels run hot.rq --stream '<http://ex.org/obs>=obs/' --follow --state state/ --out hot.csv
 
     A recorded day as if it were now, a hundred times faster:
 
@@ -275,54 +328,50 @@ def run(
 
         sensors | cqels run hot.rq --engine embedded --stream '<http://ex.org/obs>=-'
     """
-    from cqels.cli.run_local import Run
-    from cqels.options import PipelineOptions, on_the_command_line
+    from cqels.cli.pipeline_run import given_by, start_run
 
-    options = PipelineOptions.from_mapping(
-        {
-            "input": _given(
-                stream=stream, strict=strict, start=start, until=until, follow=follow, changed=changed, speed=speed
-            ),
-            "dataset": _given(
-                data=data,
-                graph=graph,
-                store=store,
-                allow_service=allow_service,
-                allow_load=allow_load,
-                service_refresh=service_refresh,
-            ),
-            "queries": _given(
-                files=queries,
-                dialect=dialect,
-                emit=emit,
-                policy=policy,
-                lenient=lenient,
-                memory_per_query=memory_per_query,
-                time_per_query=time_per_query,
-            ),
-            "run": _given(
-                engine=engine,
-                master=master,
-                checkpoint=checkpoint,
-                lost=lost,
-                instances=instances,
-                partitions=partitions,
-                placement=placement,
-                spread=spread,
-                batch=batch,
-                trigger=trigger,
-                ui=ui,
-                conf=conf,
-            ),
-            "output": _given(
-                out=out, format=format, rejects=rejects, metrics=metrics, prometheus=prometheus, analyze=analyze
-            ),
-        },
-        named=on_the_command_line,
+    pipeline = _given(
+        strict=strict or None,
+        start=start,
+        until=until,
+        follow=follow,
+        changed=changed,
+        speed=speed,
+        store=store,
+        watch=watch or None,
+        tick=tick,
+        allow_service=allow_service,
+        allow_load=allow_load,
+        service_refresh=service_refresh,
+        dialect=dialect,
+        emit=emit,
+        policy=policy,
+        lenient=lenient or None,
+        memory_per_query=memory_per_query,
+        time_per_query=time_per_query,
+        engine=engine,
+        master=master,
+        state=state,
+        fresh=fresh or None,
+        lost=lost,
+        instances=instances,
+        partitions=partitions,
+        placement=placement,
+        latency=latency,
+        spread=spread or None,
+        batch=batch,
+        trigger=trigger,
+        ui=ui or None,
+        conf=conf,
+        format=format,
+        rejects=rejects,
+        metrics=metrics,
+        prometheus=prometheus,
+        analyze=analyze or None,
     )
-    Run(options, named_queries(options.queries)).execute()
+    start_run(given_by(files or [], pipeline, stream=stream, data=data, graph=graph, out=out, prefix=prefix))
 
 
 def _given(**options: object) -> dict[str, object]:
-    """The options that are there: the others have their defaults."""
+    """The options that are there: the others have their defaults, or what the pipeline file says."""
     return {name: value for name, value in options.items() if value is not None}

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import typer
 
 from cqels.cli.output_paths import check_places
+from cqels.cli.query_files import NamedQuery
 from cqels.ingest import Rejected, StreamDeclaration, Tally
 from cqels.ingest.input_files import files_of
 from cqels.ingest.live_sources import is_live
-from cqels.ingest.standard_input import STANDARD_INPUT
-from cqels.model.errors import CqelsError, DataError, QueryError, Source
+from cqels.ingest.source_options import STANDARD_INPUT
+from cqels.model.errors import CqelsError, DataError, QueryError
 from cqels.model.time import format_time
-from cqels.options import DatasetOptions, PipelineOptions
+from cqels.options import DatasetOptions, DeclaredSink, PipelineOptions
 from cqels.plan.algebra import Query
 from cqels.results import Result, ResultWriter, file_name, writer_for
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
+
+if TYPE_CHECKING:
+    from cqels.pipeline.sink.batching import ResultBatches
 
 SOME_STOPPED = 3
 """The exit code of a run in which a query took more than its budget and was stopped."""
@@ -33,22 +37,46 @@ SHOWN_REJECTS = 5
 """How many rejected elements are shown on the terminal one by one; all of them are counted."""
 
 
+class _Flushed(Protocol):
+    def flush(self) -> object: ...
+
+
 @dataclass
 class Run:
     """One run of some queries, all of which have names, over some files."""
 
     options: PipelineOptions
-    queries: list[tuple[Query, Source]]
+    queries: list[NamedQuery]
+    file: str | None = None
+    """The pipeline file, if there is one."""
 
     def execute(self) -> None:
         output = self.options.output
-        check_places({"--out": output.out, "--rejects": output.rejects, "--metrics": output.metrics}, self._read())
+        sinks = [("--out", each.to) for each in output.sinks if not each.is_terminal]
+        check_places([*sinks, ("--rejects", output.rejects), ("--metrics", output.metrics)], self._read())
+        for each in output.sink:
+            each.check_name(output.format)
         if self.options.engine == "spark":
             from cqels.cli.run_spark import execute
 
             execute(self)
+        elif self._goes_on:
+            from cqels.cli.run_live import execute
+
+            execute(self)
         else:
             self._here()
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the run is live in this process: it goes on from a state, or with input that is not of a pipe."""
+        options = self.options
+        if options.engine != "embedded":
+            return False
+        streams = [each for each in options.input.stream if is_live(each) and each.path != STANDARD_INPUT]
+        asked = [options.run.state, options.input.speed, options.run.trigger, options.run.batch]
+        elsewhere = any(each.is_url or each.chosen_format() == "parquet" for each in options.output.sinks)
+        return bool(streams) or options.input.follow or any(each is not None for each in asked) or elsewhere
 
     def _read(self) -> Iterator[str | Path]:
         """The files and folders that are read."""
@@ -59,8 +87,8 @@ class Run:
             yield path
             with suppress(DataError):  # there may be none yet
                 yield from files_of(path)
-        yield from (each.path for each in (*self.options.dataset.data, *self.options.dataset.graph))
-        yield from (source.name for _, source in self.queries)
+        yield from (each.path for each in self.options.dataset.data)
+        yield from (each.source.name for each in self.queries)
 
     def _here(self) -> None:
         """In this process."""
@@ -68,7 +96,7 @@ class Run:
         replay = _replay(self.options.engine)
         options: dict[str, Any] = {}
         if queries.has_budget:
-            options |= {"memory": queries.memory_per_query, "time": queries.time_per_query}
+            options["budgets"] = {each.name: each.budget for each in self.queries}
         if output.analyze:
             options["analysed"] = lambda text: sys.stderr.write(text + "\n")
         declarations = list(input.stream)
@@ -77,15 +105,15 @@ class Run:
         dataset = open_dataset(self.options.dataset)
         with ExitStack() as stack:
             reject = stack.enter_context(_reject_sink(output.rejects))
-            writers, outputs = self._writers(stack)
-            tally = stack.enter_context(_status(output.out is not None))
+            writers, outputs = self._writers(stack, reject)
+            tally = stack.enter_context(status_of(not any(each.is_terminal for each in output.sinks)))
             stack.enter_context(telling(sys.stderr))
             if live:
                 _flush_with(tally, outputs)
                 stack.enter_context(_ended_by_interrupt(tally))
             with self.placing():
                 for query, result in replay(
-                    [query for query, _ in self.queries],
+                    [each.query for each in self.queries],
                     declarations,
                     dataset,
                     start=input.start,
@@ -95,7 +123,8 @@ class Run:
                     tally=tally,
                     **options,
                 ):
-                    writers[id(query)](result)
+                    for write in writers[query.name or ""]:
+                        write(result)
         summary(tally)
         if tally.stopped:
             raise typer.Exit(SOME_STOPPED)
@@ -106,51 +135,86 @@ class Run:
         try:
             yield
         except QueryError as error:
-            for query, source in self.queries:
-                if error.query is query:
-                    error.locate(source)
+            for each in self.queries:
+                if error.query is each.query:
+                    error.locate(each.source)
             raise
 
     def _check_standard_input(self, declarations: list[StreamDeclaration]) -> None:
         """Refuse to read it twice."""
         streams = [each for each in declarations if each.path == STANDARD_INPUT]
-        queries = [source for _, source in self.queries if source.name == STANDARD_INPUT]
+        queries = [each for each in self.queries if each.source.name == "<stdin>"]
         if len(streams) > 1 or (streams and queries):
             twice = "of a query and of a stream" if queries else "of two streams"
             raise CqelsError(f"standard input cannot be the input {twice}", hint="put one of them in a file")
 
-    def _writers(self, stack: ExitStack) -> tuple[dict[int, Callable[[Result], None]], list[TextIO]]:
+    def _writers(
+        self, stack: ExitStack, reject: Callable[[Rejected], None]
+    ) -> tuple[dict[str, list[Callable[[Result], None]]], list[_Flushed]]:
         """What writes the results of each query, and the files that they go to."""
-        output_options = self.options.output
-        out, format, several = output_options.out, output_options.chosen_format, len(self.queries) > 1
-        if format == "parquet":
-            raise CqelsError("Parquet is written on Spark", hint="leave out --engine, or choose another format")
-        if (out or "").startswith("kafka:"):
-            raise CqelsError("results go to Kafka on Spark", hint="leave out --engine")
-        together = None if output_options.to_folder else stack.enter_context(opened(out, sys.stdout))
-        made: dict[int, Callable[[Result], None]] = {}
-        outputs = [together] if together is not None else []
-        for query, _ in self.queries:
+        made: dict[str, list[Callable[[Result], None]]] = {each.name: [] for each in self.queries}
+        outputs: list[_Flushed] = []
+        for sink in self.options.output.sinks:
+            self._write_to(sink, made, outputs, stack, reject)
+        return made, outputs
+
+    def _batches(self, sink: DeclaredSink, reject: Callable[[Rejected], None]) -> ResultBatches:
+        """Results for a sink that is more than a file, whose promise is said."""
+        from cqels.pipeline.sink.batching import ResultBatches
+        from cqels.pipeline.sinks import SinkContext, place_of, promise_of, sinks_of
+
+        queries = [each.query for each in self.queries]
+        (made,) = sinks_of([sink.as_given], queries, context=SinkContext(passing=True))
+        if sink.is_url:
+            sys.stderr.write(f"results go to {place_of(made)}: {promise_of(made)}\n")
+        return ResultBatches(made, [query for query in queries if sink.takes(query.name or "")], reject)
+
+    def _write_to(
+        self,
+        sink: DeclaredSink,
+        made: dict[str, list[Callable[[Result], None]]],
+        outputs: list[_Flushed],
+        stack: ExitStack,
+        reject: Callable[[Rejected], None],
+    ) -> None:
+        """Add what writes results to a sink."""
+        format, chosen = sink.chosen_format(), [each for each in self.queries if sink.takes(each.name)]
+        if format == "parquet" and sink.is_terminal:
+            raise CqelsError("Parquet is written to files", hint="add --out results/, or choose another format")
+        if sink.is_url or sink.has_settings or format == "parquet":
+            batches = self._batches(sink, reject)
+            stack.callback(batches.close)
+            outputs.append(batches)
+            for each in chosen:
+                made[each.name].append(batches.write)
+            return
+        together = None
+        if not sink.is_folder:
+            together = sys.stdout if sink.is_terminal else stack.enter_context(opened(sink.to, sys.stdout))
+            outputs.append(together)
+        for each in chosen:
             if together is None:
-                path = Path(out or "") / file_name(query.name or "", format)
+                path = Path(sink.to) / file_name(each.name, format)
                 output = stack.enter_context(opened(path, sys.stdout))
                 outputs.append(output)
             else:
                 output = together
+            query = each.query
             columns = ("boolean",) if query.form == "ask" else query.variables
             writer = writer_for(format, output, columns, dict(query.prefixes))
             stack.callback(writer.close)
-            made[id(query)] = _named(writer, output) if several and together and format == "text" else writer.write
-        return made, outputs
+            several = len(chosen) > 1 and together is not None and format == "text"
+            made[each.name].append(_named(writer, output) if several else writer.write)
 
 
-def open_dataset(options: DatasetOptions) -> Store:
-    """The static data."""
+def open_dataset(options: DatasetOptions, *, watched: bool = True) -> Store:
+    """The static data, with the files that are watched or without them."""
     dataset = Store(options.store, permissions=Permissions.of(options.allow_service, options.allow_load))
     if options.service_refresh is not None:
         dataset.services.refresh = options.service_refresh
-    for each in (*options.data, *options.graph):
-        dataset.load(each.path, each.graph, format=each.format)
+    for each in options.data:
+        if watched or each not in options.watched:
+            dataset.load(each.path, each.graph, format=each.format)
     return dataset
 
 
@@ -223,7 +287,7 @@ def _write(stream: TextIO, rejected: Rejected) -> None:
 
 
 @contextmanager
-def _status(to_file: bool) -> Iterator[Tally]:
+def status_of(to_file: bool) -> Iterator[Tally]:
     """A status line on the terminal while results go to a file; nothing where standard error is no terminal."""
     tally = Tally()
     if not (to_file and sys.stderr.isatty()):
@@ -237,7 +301,7 @@ def _status(to_file: bool) -> Iterator[Tally]:
         yield tally
 
 
-def _flush_with(tally: Tally, outputs: list[TextIO]) -> None:
+def _flush_with(tally: Tally, outputs: Sequence[_Flushed]) -> None:
     """What live input has given is seen before more of it is waited for."""
     shown = tally.watch
 

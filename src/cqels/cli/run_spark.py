@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cqels.cli.run_local import SOME_STOPPED, Run, open_dataset, opened, summary, telling
+from cqels.cli.announcement import announce
+from cqels.cli.run_local import SOME_STOPPED, Run, open_dataset, summary, telling
+from cqels.cli.run_sinks import sinks_for
 from cqels.cli.signals import Stopping
 from cqels.ingest import Tally
+from cqels.ingest.live_sources import is_live
+from cqels.ingest.source_options import scheme_name
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted
 from cqels.model.time import MILLISECOND
@@ -28,10 +32,11 @@ if TYPE_CHECKING:
     from cqels.spark.driver.metrics import Metrics
     from cqels.spark.driver.metrics_export import Status
     from cqels.spark.driver.run import Run as Pipeline
-    from cqels.spark.sinks import Sink
 
 TICK = 0.2
 """Seconds between looks at whether to stop."""
+BRIEF_BYTES = 64 << 20
+"""Bytes of input up to which a run is over soon."""
 _LOGGERS = ("py4j", "pyspark", "py.warnings")
 
 
@@ -41,15 +46,17 @@ def execute(run: Run) -> None:
     options = run.options.run
     trigger = f"{(options.trigger or 0) // MILLISECOND} milliseconds"
     partitions = options.partitions or options.instances or _tasks(run)
-    with Java(options.master, partitions, ui=options.ui, settings=dict(options.conf)) as java:
+    brief = _is_brief(run)
+    with Java(options.master, partitions, ui=options.ui, settings=_settings(run), brief=brief) as java:
         app = _app(run, java)
         pipeline, metrics = None, None
         with Stopping(java.kill) as stopping, ExitStack() as stack:
             metrics, status = _measures(run.options.output, stack)
             stack.enter_context(telling(status.above(sys.stderr)))
             status.show("starting Spark …")
-            sink = _sink(run, status, stack)
+            sinks = sinks_for(run, status.above(sys.stdout), stack)
             rejects = _rejects(run, status)
+            announce(run, sinks, status.above(sys.stderr))
             session = java.start()
             stopping.listen()  # PySpark has its own idea of Ctrl-C
             if options.ui:
@@ -57,7 +64,7 @@ def execute(run: Run) -> None:
             if not stopping.asked:
                 with run.placing():
                     lost = options.lost or "stop"
-                    pipeline = app.run(sink, rejects=rejects, metrics=metrics, trigger=trigger, lost=lost)
+                    pipeline = app.run(*sinks, rejects=rejects, metrics=metrics, trigger=trigger, lost=lost)
                 attend(pipeline, stopping)
         _tell_end(run, metrics, stopping, pipeline)
 
@@ -108,6 +115,8 @@ class Java:
     partitions: int
     ui: bool = False
     settings: dict[str, str] | None = None
+    brief: bool = False
+    """It runs for a short time (`cqels.spark.session.spark_session.start`)."""
     session: Any = None
     _begun: bool = False
 
@@ -130,7 +139,12 @@ class Java:
             self._begun = True
             master = self.master or "local[*]"
             self.session = start(
-                master=master, partitions=self.partitions, ui=self.ui, settings=self.settings, log=self.log
+                master=master,
+                partitions=self.partitions,
+                ui=self.ui,
+                settings=self.settings,
+                log=self.log,
+                brief=self.brief,
             )
         return self.session
 
@@ -141,6 +155,7 @@ class Java:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         from cqels.spark.driver.failure_reason import RunFailed, failure
+        from cqels.spark.session.class_archive import make_in_background
         from cqels.spark.session.spark_session import stop
 
         ours = error is None or isinstance(error, CqelsError | typer.Exit) or not isinstance(error, Exception)
@@ -160,6 +175,8 @@ class Java:
             raise BrokenPipeError from None
         if ours:
             self.log.unlink(missing_ok=True)
+            if self._begun and (self.master or "local").startswith("local"):
+                make_in_background()  # what makes the next start faster
             return
         with self.log.open("a") as file:
             file.write(redacted(story))
@@ -181,23 +198,51 @@ def _tasks(run: Run) -> int:
     return there
 
 
+def _settings(run: Run) -> dict[str, str]:
+    """Settings of Spark: those that are given, and its connector for Kafka where a stream comes from there."""
+    given = dict(run.options.run.conf)
+    if not any(scheme_name(each.path) == "kafka" for each in run.options.input.stream):
+        return given
+    from cqels.spark.session.kafka_connector import session_settings
+
+    return session_settings(given)
+
+
+def _is_brief(run: Run) -> bool:
+    """Whether a run ends soon: it reads files that end, and not many bytes."""
+    from cqels.pipeline.source.file_catalog import current_files
+
+    input = run.options.input
+    if run.options.is_live or input.speed is not None:
+        return False
+    try:
+        files = [file for each in input.stream if not is_live(each) for file in current_files(each, may_be_none=True)]
+        return sum(file.stat().st_size for file in files) <= BRIEF_BYTES
+    except (CqelsError, OSError):  # which is said where files are opened
+        return False
+
+
 def _app(run: Run, java: Java) -> App:
     """The application; all is checked that can be without Java."""
     from cqels.ingest.stream_files import check_files
+    from cqels.pipeline.source.file_catalog import current_files
     from cqels.spark.driver.app import App
-    from cqels.spark.source.file_catalog import current_files
 
-    input, queries, spread = run.options.input, run.options.queries, run.options.run.spread
-    checkpoint = run.options.run.checkpoint
-    app = App.of(java.start, AppOptions.of(run.options), open_dataset(run.options.dataset))
+    input, spread = run.options.input, run.options.run.spread
+    state = run.options.run.state
+    dataset = run.options.dataset
+    app = App.of(java.start, AppOptions.of(run.options), open_dataset(dataset, watched=False))
+    for file in dataset.watched:
+        app.load(file.path, None if file.graph is None else file.graph.value, format=file.format, watch=True)
     for each in input.stream:
-        app.files(each, changed=input.changed or "stop")
-        if checkpoint is None or not checkpoint.exists():
+        app.source(each, changed=input.changed or "stop")
+        if not is_live(each) and (state is None or not state.exists()):
             check_files(each, list(current_files(each, may_be_none=input.follow)))
     with run.placing():
-        for query, _ in run.queries:
-            memory, time = queries.memory_per_query, queries.time_per_query
-            app.add(query, memory=memory, time=time, spread=None if spread else False)
+        for named in run.queries:
+            memory, time = named.budget
+            wanted = None if spread and named.spread is None else bool(named.spread)
+            app.add(named.query, memory=memory, time=time, spread=wanted)
     return app
 
 
@@ -216,27 +261,12 @@ def _measures(output: OutputOptions, stack: ExitStack) -> tuple[Metrics, Status]
     return metrics, status
 
 
-def _sink(run: Run, status: Status, stack: ExitStack) -> Sink:
-    from cqels.spark.sinks import Console, Files, sink_of
-
-    input, output = run.options.input, run.options.output
-    out, format = output.out, output.chosen_format
-    once = run.options.run.checkpoint is None
-    exact = once and not input.follow and input.speed is None
-    if out is None:
-        return Console(format, status.above(sys.stdout), exact=exact)
-    if out.startswith("kafka:"):
-        return sink_of(out)
-    if not output.to_folder and len(run.queries) > 1 and once and format != "parquet":
-        return Console(format, stack.enter_context(opened(out, sys.stdout)), exact=exact)
-    return Files(out, format, single=not output.to_folder, replace=once, passing=once)
-
-
 def _rejects(run: Run, status: Status) -> Any:
-    from cqels.spark.rejects import Rejects
+    from cqels.pipeline.sink.reject_files import Rejects
 
-    passing = run.options.run.checkpoint is None
-    return Rejects(run.options.output.rejects, stream=status.above(sys.stderr), passing=passing)
+    options = run.options.run
+    above = status.above(sys.stderr)
+    return Rejects(run.options.output.rejects, stream=above, replace=options.fresh, passing=options.state is None)
 
 
 def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, pipeline: Pipeline | None) -> None:
@@ -249,9 +279,9 @@ def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, pipeline: Pipeline
         if stopped:
             raise typer.Exit(SOME_STOPPED)
         return
-    if run.options.run.checkpoint is None:
-        sys.stderr.write("stopped; with --checkpoint DIR the next run would go on from here\n")
+    if run.options.run.state is None:
+        sys.stderr.write("stopped; with --state DIR the next run would go on from here\n")
     else:
         sys.stderr.write("stopped; the same command goes on from here\n")
-    if not run.options.input.follow:
+    if not run.options.is_live:
         raise typer.Exit(stopping.code)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from time import time_ns
 from types import TracebackType
 from typing import Any
 
-from pyoxigraph import NamedNode
+import numpy as np
+from pyoxigraph import BlankNode, NamedNode
 
 from cqels.engine.access import synchronized, while_open, while_open_at_once
 from cqels.engine.arguments import (
@@ -147,18 +149,22 @@ class Engine:
         idle: Duration = 0,
         clock: str = "event",
         future: Duration | None = FUTURE,
+        punctuated: bool = False,
     ) -> None:
         """Declare a stream. One that a query names is declared by that, with nothing waited for.
 
         Elements are held back for `lateness` and sorted; a stream that is silent holds others back for its `idle` time.
         With the clock `arrival` an element's time is when it comes.  An element that is pushed with a time further
-        beyond the wall clock than `future` is rejected, with None never.
+        beyond the wall clock than `future` is rejected, with None never.  Only a stream that is `punctuated` has
+        punctuations (`punctuate`): its subjects are kept in mind.
         """
         check_text("clock", clock, "it is event or arrival")
         if clock not in ("event", "arrival"):
             raise CqelsError(f"'{clock}' is not a clock", hint="it is event or arrival")
         iri = checked_iri("stream", iri)
-        settings = StreamSettings(iri, duration(lateness), duration(idle), clock == "arrival")
+        settings = StreamSettings(
+            iri, duration(lateness), duration(idle), clock == "arrival", punctuated=bool(punctuated)
+        )
         limit = None if future is None else duration(future)
         if iri in self._core.state.streams:
             if self._settings.get(iri) == settings and self._futures.get(iri, FUTURE) == limit:
@@ -329,7 +335,7 @@ class Engine:
         """
         if isinstance(stream, str) or not isinstance(stream, Mapping):
             iri = self._iri(stream)
-            self.internals.push_batch(self._near(iri, self._block(iri, data, time)))
+            self.internals.push_batch(self._arriving(iri, self._block(iri, data, time)), lifted=True)
             return
         if data is not None or time is not None:
             raise CqelsError(
@@ -339,23 +345,40 @@ class Engine:
         for number, (key, block) in enumerate(stream.items()):
             iri = self._iri(key)
             content, times = block if isinstance(block, tuple) and len(block) == 2 else (block, None)
-            merge.add(number, self._near(iri, self._block(iri, content, times)))
-        self.internals.push_batch(merge.due())
+            merge.add(number, self._arriving(iri, self._block(iri, content, times)))
+        self.internals.push_batch(merge.due(), lifted=True)
 
-    def _near(self, iri: str, batch: Batch) -> Batch:
+    def _arriving(self, iri: str, batch: Batch) -> Batch:
+        """What is taken of elements that arrive now, with that as their time if their stream is in arrival time."""
+        settings = self._settings[iri]
+        if not settings.arrival and not settings.idle:
+            return self._near(iri, batch)
+        now = self._now()
+        if settings.arrival:
+            batch = replace(batch, times=np.full(len(batch), now))
+        batch = self._near(iri, batch, now)
+        if len(batch):
+            self.internals.wall_clock.observe(self._core.state.streams[iri], int(batch.times.max()), now)
+        return batch
+
+    def _near(self, iri: str, batch: Batch, now: int | None = None) -> Batch:
         """What is not too far beyond the wall clock: decided here, where it is pushed, and not where it is repeated.
 
         The clock is read only where something is beyond what was near when it was read last.
         """
-        if not is_beyond(batch, self._limits.get(iri, EARLIEST)):
+        promised = None
+        if self.internals.promises.has_any:
+            batch = self.internals.promises.marked(batch)
+            promised = self.internals.promises.latest(batch, self._settings[iri].unit)
+        if promised is None and not is_beyond(batch, self._limits.get(iri, EARLIEST)):
             return batch
-        future = None if self._settings[iri].arrival else self._futures.get(iri, FUTURE)
-        self._limits[iri] = limit = LATEST if future is None else limit_of(future, self._now())
+        future = self._futures.get(iri, FUTURE)
+        self._limits[iri] = limit = LATEST if future is None else limit_of(future, self._now() if now is None else now)
 
         def reject(reason: str, text: str) -> None:
             self.internals.reject(Rejected(iri, f"<{iri}>", reason, text))
 
-        return near(batch, future, limit, self._core.state.terms, reject)
+        return near(batch, future, limit, self._core.state.terms, reject, promised)
 
     def _block(self, stream: str, data: Data, time: Time | Iterable[Time] | None) -> Batch:
         number = self.internals.number_of(stream)
@@ -376,12 +399,34 @@ class Engine:
     def heartbeat(self, time: Time, stream: str | NamedNode | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
         number = None if stream is None else self.internals.number_of(self._iri(stream))
-        until = nanoseconds(time)
-        self.internals.take_up_answers()
-        with Working():
-            self._core.add(self.internals.watermarks.heartbeat(until, number))
-            self.internals.work()
-        self.internals.deliver()
+        self.internals.promise(nanoseconds(time), number)
+
+    @while_open
+    def punctuate(self, stream: str | NamedNode, subject: str | NamedNode | BlankNode, time: Time) -> None:
+        """No element of this stream with a triple of this subject will come before this time: one that does is late.
+
+        When all subjects that the stream has had have promised as much, it is a heartbeat of the stream.  The stream is
+        declared `punctuated`.
+        """
+        iri = self._iri(stream)
+        number = self.internals.number_of(iri)
+        if not self._settings[iri].punctuated:
+            raise CqelsError(
+                f"stream <{iri}> has no punctuations", hint="declare it before: engine.stream(iri, punctuated=True)"
+            )
+        term = subject if isinstance(subject, BlankNode) else NamedNode(checked_iri("subject", subject))
+        self.internals.promise(nanoseconds(time), number, term)
+
+    @while_open
+    def tick(self) -> None:
+        """Let time pass by the wall clock, on streams that follow it: windows expire, boundaries close.
+
+        Those are the streams with the clock `arrival`, whose time is the present, and those with an `idle` time to
+        which nothing has been pushed for longer than that: their time goes on from their newest element's, as fast as
+        the wall clock.  Call it as often as results may wait, from one thread or a timer; it does nothing where no
+        stream follows the clock.  Taking results calls it too, for streams with the clock `arrival`.
+        """
+        self.internals.tick(self._now())
 
     @while_open
     def finish(self) -> None:
@@ -420,8 +465,7 @@ class Engine:
     @while_open
     def restore(self, data: bytes | str | os.PathLike[str]) -> None:
         """Go on where the snapshot was taken: the same queries must be registered, under the same names."""
-        self.internals.state.read(data if isinstance(data, bytes) else read_bytes(path_of("snapshot", data)))
-        self.internals.report_stopped()
+        self.internals.restore(data if isinstance(data, bytes) else read_bytes(path_of("snapshot", data)))
 
     @while_open
     def collect(self) -> int:

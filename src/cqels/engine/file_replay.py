@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from time import time_ns
 
@@ -15,6 +15,7 @@ from cqels.ingest.encode import Intake
 from cqels.ingest.file_batches import file_batches, source_batches
 from cqels.ingest.input_files import files_of
 from cqels.ingest.live_sources import is_live, live_declaration, source_of
+from cqels.ingest.punctuations import PromiseFinder
 from cqels.ingest.stream_files import check_files, in_time
 from cqels.plan.algebra import Query
 from cqels.results import InTime, Result
@@ -33,13 +34,15 @@ def replay(
     tally: Tally | None = None,
     memory: int | str | None = None,
     time: int | str | None = None,
+    budgets: Mapping[str, tuple[int | str | None, int | str | None]] | None = None,
     analysed: Callable[[str], object] | None = None,
 ) -> Iterator[tuple[Query, Result]]:
     """Send the streams' elements through the queries in the order of time; results as they come.
 
     `until` is the time of a last heartbeat, which closes the windows that end before it.  With `strict` the first
     rejected element ends the run.  With no streams there is one tick, at `start`.  `memory` and `time` are the budget
-    of each query.  `analysed` is called at the end with the plan of each query and what it did.
+    of each query, unless `budgets` has one for its name.  `analysed` is called at the end with the plan of each query
+    and what it did.
     """
     declared = tuple(declarations)
     tally = tally or Tally()
@@ -48,7 +51,10 @@ def replay(
         internals = engine.internals
         for settings in settings_of(declared).values():
             internals.declare(settings)
-        running = [(each, engine.register(each, memory=memory, time=time, declare=False)) for each in queries]
+        running = []
+        for each in queries:
+            most, longest = (budgets or {}).get(each.name or "", (memory, time))
+            running.append((each, engine.register(each, memory=most, time=longest, declare=False)))
         order = InTime(len(running))
 
         def taken(*, last: bool = False) -> Iterator[tuple[Query, Result]]:
@@ -115,7 +121,10 @@ def _near(
     def refuse(reason: str, text: str) -> None:
         reject(Rejected(declaration.iri, f"<{declaration.iri}>", reason, text))
 
+    promises = PromiseFinder(intake.terms)
     for batch in found:
         limit = limit_of(declaration.future, time_ns())
-        if len(kept := near(batch, declaration.future, limit, intake.terms, refuse)):
+        promises.forget()  # terms may have been collected since
+        promised = None if declaration.future is None else promises.latest(promises.marked(batch), declaration.unit)
+        if len(kept := near(batch, declaration.future, limit, intake.terms, refuse, promised)):
             yield kept

@@ -12,23 +12,28 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyoxigraph import NamedNode
 
 from cqels.engine.access import Access, synchronized, while_open, while_open_at_once
 from cqels.engine.arguments import path_of
 from cqels.engine.budget_enforcement import obeying
 from cqels.engine.budgets import Budget, Stop
+from cqels.engine.event_time.wall_clock import WallClock
 from cqels.engine.event_time.watermark import Arrived, Watermarks
 from cqels.engine.running_query import Running
 from cqels.engine.runtime import Core
 from cqels.engine.state.snapshot import Aside, State
-from cqels.ingest import Element, Rejected, RejectLog, StreamSettings, late_reason
+from cqels.ingest import Element, Rejected, RejectLog, StreamSettings, late_reason, promise_reason
 from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.encode import Intake
+from cqels.ingest.punctuations import PromiseFinder, has_promises
 from cqels.kernels.memory.arena import Arena
 from cqels.kernels.terms.arena_dictionary import ArenaDictionary
+from cqels.model.checksummed import Bytes
 from cqels.model.errors import CqelsError
 from cqels.model.interrupts import Working, uninstall
+from cqels.model.terms import Term
 from cqels.plan.algebra import Query, Service, sources_of, walk_plan
 from cqels.store.dataset import Store
 
@@ -63,12 +68,18 @@ class EngineInternals:
         self.hold(lambda: [self.watermarks.state()[1].triples, self.aside.elements.triples])
         self.intake = Intake(self.core.state.terms)
         """Encodes elements for `push_batch`."""
+        self.promises = PromiseFinder(self.core.state.terms)
+        """Tells promises from elements."""
+        self.hold(self._held_by_promises)
+        self.wall_clock = WallClock(tick=0)
+        """For `tick`."""
         self.queries: dict[str, StandingQuery] = {}
         self.listening: dict[StandingQuery, None] = {}
         """The queries whose results are given to a function, in the order in which they were."""
         self._services = store.services.watch()
         self._asked: dict[str, list[Service]] = {}
         """What queries ask of endpoints, by their names."""
+        self._now = now
         self._reject = reject
         self._unseen = RejectLog()
         self._stopped = stopped or _warn
@@ -102,6 +113,7 @@ class EngineInternals:
         self.settings[settings.iri] = settings
         self.core.registry.add_stream(settings.iri)
         self.watermarks.add(settings)
+        self.wall_clock.add(settings)
 
     def register(self, planned: Query, name: str, budget: Budget | None, *, declare: bool) -> Running:
         """Add a planned query under a name that is free, with the streams that it names if `declare` says so."""
@@ -112,6 +124,7 @@ class EngineInternals:
         running = self.core.registry.register(planned, name, budget)
         if running.output is not None and running.output == len(self.watermarks):
             self.watermarks.add(StreamSettings(name))
+            self.wall_clock.add(StreamSettings(name))
         return running
 
     def add_query(self, standing: StandingQuery) -> None:
@@ -159,19 +172,57 @@ class EngineInternals:
         self.push_batch(Batch.concatenate(parts))
 
     @while_open
-    def push_batch(self, batch: Batch) -> None:
-        """Encoded elements, in the order of their arrival."""
+    def push_batch(self, batch: Batch, *, lifted: bool = False) -> None:
+        """Encoded elements, in the order of their arrival.
+
+        Where they were `lifted`, promises are marked (`PromiseFinder.marked`), and what is in arrival time has the time
+        at which it arrived: else that is now.
+        """
         self.take_up_answers()
         arrived: Arrived | None = None
+        if not lifted:
+            batch = self.promises.marked(batch)
+        if has_promises(batch):
+            batch = self.promises.resolved(batch, self._numbered_settings(), self._reject_promise)
         try:
             with Working():
-                arrived = self.watermarks.arrive(batch)
+                arrived = self.watermarks.arrive(batch, recorded=lifted)
                 self.core.add(arrived.released)
                 self.work()
             self.deliver()
         finally:
             if arrived is not None:
                 self._reject_all(batch, arrived)
+
+    @while_open
+    def promise(self, time: int, stream: int | None = None, subject: Term | None = None) -> None:
+        """No element before this time will come: on one stream or on all, or of one subject on one stream."""
+        self.take_up_answers()
+        with Working():
+            if subject is None or stream is None:
+                released = self.watermarks.heartbeat(time, stream)
+            else:
+                released = self.watermarks.punctuate(time, stream, self.core.state.terms.encode(subject))
+            self.core.add(released)
+            self.work()
+        self.deliver()
+
+    @while_open
+    def tick(self, now: int) -> None:
+        """Let time pass on streams that follow the wall clock."""
+        for time, stream in self.wall_clock.due(now):
+            self.promise(time, stream)
+
+    def _numbered_settings(self) -> list[StreamSettings]:
+        """The settings of all streams by their numbers, those that are gone among them."""
+        state = self.core.state
+        numbered = sorted((number, iri) for iri, number in (state.streams | state.dropped_streams).items())
+        return [self.settings.get(iri, StreamSettings(iri)) for _, iri in numbered]
+
+    def _held_by_promises(self) -> list[Words]:
+        """Words that punctuations refer to; asked for before terms are collected."""
+        self.promises.forget()
+        return [np.array([subject for _, subject, _ in self.watermarks.punctuations()], np.int64)]
 
     def number_of(self, stream: str) -> int:
         """The number of a stream that elements can be pushed to."""
@@ -208,10 +259,17 @@ class EngineInternals:
         self._access.unfinished = self.go_on
 
     def renew(self) -> None:
-        """Take up what endpoints have answered, unless the engine is closed or in the middle of something."""
-        if self._services.has_news and self._access.refusal is None:
+        """Take up what endpoints have answered, unless the engine is closed or in the middle of something.
+
+        Streams in arrival time come to the present, unless others follow the clock only when they are idle.
+        """
+        if self._access.refusal is not None:
+            return
+        if self._services.has_news:
             self.take_up_answers()
             self.deliver()
+        if self.wall_clock.is_present and not self._delivering:
+            self.tick(self._now())
 
     def take_up_answers(self) -> None:
         """What endpoints have answered since is an update between two ticks."""
@@ -236,25 +294,33 @@ class EngineInternals:
     def _reject_all(self, batch: Batch, arrived: Arrived) -> None:
         """Reject all elements that were late; then raise what the user's function raised first."""
         first: Exception | None = None
-        late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, strict=True)
-        for index, time, limit, own in late:
+        late = zip(arrived.late.tolist(), arrived.times, arrived.limits, arrived.own, arrived.subjects, strict=True)
+        for index, time, limit, own, subject in late:
             try:
-                self._reject_late(batch, index, time, limit, own=own)
+                self._reject_late(batch, index, time, limit, subject, own=own)
             except Exception as error:
                 first = first or error
         if first is not None:
             raise first
 
-    def _reject_late(self, batch: Batch, index: int, time: int, limit: int, *, own: bool) -> None:
+    def _reject_promise(self, stream: int, reason: str, words: Words) -> None:
+        iri = self._numbered_settings()[stream].iri
+        self.reject(Rejected(iri, f"<{iri}>", reason, self._text_of(words)))
+
+    def _text_of(self, words: Words) -> str:
+        triples = self.core.state.terms.decode_rows(words.reshape(-1, 3))
+        return " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
+
+    def _reject_late(self, batch: Batch, index: int, time: int, limit: int, subject: int, *, own: bool) -> None:
         self.state.late += 1
-        stream = tuple(self.core.state.streams)[int(batch.streams[index])]
+        stream = self._numbered_settings()[int(batch.streams[index])].iri
 
         def rejected() -> Rejected:
-            one = batch[index : index + 1]
-            triples = self.core.state.terms.decode_rows(one.triples.reshape(-1, 3))
-            text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
-            reason = late_reason(time, limit, own=own)
-            return Rejected(stream, f"<{stream}>", reason, text)
+            if subject:
+                reason = promise_reason(time, limit, self.core.state.terms.decode(subject))
+            else:
+                reason = late_reason(time, limit, own=own)
+            return Rejected(stream, f"<{stream}>", reason, self._text_of(batch[index : index + 1].triples))
 
         if self._reject is None:
             self._unseen.add(stream, rejected)
@@ -293,6 +359,17 @@ class EngineInternals:
     # ------------------------------------------------------------ state
 
     @while_open
+    def snapshot_parts(self, *, most: int | None = None) -> list[list[Bytes]]:
+        """A snapshot (`Engine.snapshot`) in parts, for `restore_parts`; they share the engine's memory."""
+        return self.state.parts(most=most)
+
+    @while_open
+    def restore_parts(self, page: bytes, arena: memoryview, history: bytes) -> None:
+        """Go on where the parts of a snapshot were taken: with the same queries, under the same names."""
+        self.state.read_parts(page, arena, history)
+        self.report_stopped()
+
+    @while_open
     def keep(self) -> None:
         """Have all state in the engine's memory, for another process to `attach` it."""
         self.state.write()
@@ -301,10 +378,23 @@ class EngineInternals:
     def attach(self, memory: str | os.PathLike[str]) -> None:
         """Go on in the memory of an engine that was kept: with the same queries, and the same dataset."""
         self.state.attach(path_of("memory", memory))
+        self._begin_again()
 
     def obeying(self, stops: Mapping[str, Stop]) -> AbstractContextManager[None]:
         """Do again what was done before, while time passed otherwise: queries are stopped where they were then."""
         return obeying(self.core.state, stops)
+
+    @while_open
+    def restore(self, data: bytes) -> None:
+        """Go on from a snapshot: with the same queries."""
+        self.state.read(data)
+        self._begin_again()
+        self.report_stopped()
+
+    def _begin_again(self) -> None:
+        """What is not state is as in a new engine."""
+        self.promises.forget()
+        self.wall_clock = WallClock(self._numbered_settings(), tick=0)
 
     @property
     def aside(self) -> Aside:

@@ -6,7 +6,7 @@ engine reads with it too.
 
 from cqels.ingest.dataset_files import read_graph
 from cqels.ingest.declarations import StreamDeclaration, StreamSettings, declare, parse_declaration, settings_of
-from cqels.ingest.element import Element, Rejected, future_reason, late_reason
+from cqels.ingest.element import Element, Rejected, future_reason, late_reason, promise_reason
 from cqels.ingest.reject_log import RejectLog
 from cqels.ingest.stream_files import merge, read_stream
 from cqels.ingest.tally import Rejects, Tally
@@ -24,6 +24,7 @@ __all__ = [
     "late_reason",
     "merge",
     "parse_declaration",
+    "promise_reason",
     "read_graph",
     "read_stream",
     "settings_of",

@@ -50,20 +50,30 @@ def read_graph(path: str | Path, graph: NamedNode | None = None, *, format: str 
     return _quads(path, GRAPH_FORMATS[name], graph)
 
 
-def file_and_format(text: str) -> tuple[str, str | None]:
-    """A file and its format from `file?format=turtle`; a name may have a question mark, if there is such a file.
+def file_and_options(text: str) -> tuple[str, str | None, bool]:
+    """A file, its format, and whether it is watched, from `file?format=turtle&watch`.
 
-    >>> file_and_format("rooms.data?format=turtle")
-    ('rooms.data', 'turtle')
+    A name may have a question mark, if there is such a file.
+
+    >>> file_and_options("rooms.data?format=turtle&watch")
+    ('rooms.data', 'turtle', True)
     """
-    path, mark, option = text.rpartition("?")
+    path, mark, options = text.rpartition("?")
     if not mark or Path(text).exists():
-        return text, None
-    name, equals, value = option.partition("=")
-    if name != "format" or not equals:
-        hint = f"the option is format=, one of {', '.join(GRAPH_FORMATS)}"
-        raise DataError(f"'{option}' is not an option of a static file", hint=hint)
-    return path, value
+        return text, None, False
+    format, watch = None, False
+    for option in options.split("&"):
+        match option.partition("="):
+            case "format", "=", value:
+                format = value
+            case ("watch", "", "") | ("watch", "=", "true"):
+                watch = True
+            case "watch", "=", "false":
+                watch = False
+            case _:
+                hint = f"the options are watch, and format=, one of {', '.join(GRAPH_FORMATS)}"
+                raise DataError(f"'{option}' is not an option of a static file", hint=hint)
+    return path, format, watch
 
 
 def _by_content(path: Path) -> RdfFormat:

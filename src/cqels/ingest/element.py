@@ -56,6 +56,16 @@ def late_reason(time: int, limit: int, *, own: bool) -> str:
     return f"the element of {at} is late by {behind} (the watermark is {mark}): {help}"
 
 
+def promise_reason(time: int, promised: int, subject: object) -> str:
+    """Why an element is late that has a triple of a subject of which none before a time was promised.
+
+    >>> promise_reason(3 * 10**9, 5 * 10**9, "<http://ex.org/s1>")
+    'the element of 3s is late by 2s: a punctuation promised none of <http://ex.org/s1> before 5s'
+    """
+    at, mark, behind = format_time(time), format_time(promised), format_duration(promised - time)
+    return f"the element of {at} is late by {behind}: a punctuation promised none of {subject} before {mark}"
+
+
 def future_reason(time: int, future: int) -> str:
     """Why an element is refused that is further beyond the wall clock than its stream allows.
 

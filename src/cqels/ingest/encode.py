@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pyoxigraph import RdfFormat
 
+from cqels.ingest.element import Element
 from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.input_files import MARK
 from cqels.ingest.parse_errors import UNREADABLE, parsed, triple_of
@@ -112,6 +113,19 @@ class Intake:
         """One element of terms."""
         words = [word for triple in triples for word in self.terms.encode_all(triple)]
         return _batch([time], stream, [len(triples)], words)
+
+    def elements(self, stream: int, elements: Iterable[Element]) -> Batch:
+        """Elements of terms, one after the other."""
+        encode = self.terms.encode
+        times: list[int] = []
+        counts: list[int] = []
+        words: list[int] = []
+        for each in elements:
+            times.append(each.time)
+            counts.append(len(each.triples))
+            for subject, predicate, object in each.triples:
+                words += (encode(subject), encode(predicate), encode(object))
+        return _batch(times, stream, counts, words)
 
     def _words(self, data: Data) -> list[int]:
         return self._text(bytes_of(data)) if isinstance(data, str | bytes) else self._triples(triples_of(data))

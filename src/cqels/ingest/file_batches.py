@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
 from cqels.ingest import Rejected, StreamDeclaration
-from cqels.ingest.csv_batches import lifted_batches
 from cqels.ingest.element_batch import Batch
 from cqels.ingest.encode import Intake
 from cqels.ingest.grouped_lines import ELEMENTS, run_batches
 from cqels.ingest.input_files import (
     FileSource,
-    chunks_of,
     is_compressed,
     numbered_lines,
     open_bytes,
     reading,
-    text_of_line,
 )
-from cqels.ingest.lifting_template import Template, delimiter_of, lift_records
+from cqels.ingest.lifted_batches import lifted_batches, lifted_objects, object_layout
+from cqels.ingest.lifting_template import Template, delimiter_of
 from cqels.ingest.line_formats import line_format
 from cqels.ingest.parse_errors import UnreadableFile
 from cqels.ingest.protocols import Source
-from cqels.ingest.record_readers import csv_header, json_records
+from cqels.ingest.record_readers import csv_header
 from cqels.ingest.stream_files import check_file, check_source, format_of, read_file
 from cqels.ingest.timed_lines import LineKind, blank_scope, line_kind, live_line_kind
 
@@ -77,10 +77,14 @@ def _batches(
         assert template is not None
         with open_bytes(path) as file, reading(path):
             yield from lifted_batches(declaration, path, template, file, stream, intake, reject)
+    elif format == "json":
+        assert template is not None
+        with open_bytes(path) as file, reading(path):
+            yield from lifted_objects(declaration, str(path), template, file, stream, intake, reject)
     else:
         elements = read_file(declaration, path, template, reject)
         while some := list(islice(elements, ELEMENTS)):
-            yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
+            yield intake.elements(stream, some)
 
 
 def source_batches(
@@ -97,6 +101,15 @@ def source_batches(
         kind, chunks = live_line_kind(declaration, source.place, chunks)
         if kind != "plain":
             yield from _kind_batches(declaration, source.place, chunks, kind, stream, intake, reject)
+            return
+    if template is not None and format == "json":
+        layout = object_layout(declaration, source.place, template)
+        if layout is not None:
+            lift = partial(lifted_objects, declaration, source.place, template, layout=layout)
+            done = 0
+            for chunk in chunks:
+                yield from lift(BytesIO(chunk), stream, intake, reject, line=done)
+                done += chunk.count(b"\n")
             return
     reader = line_format(declaration, format, live=True)
     assert reader is not None
@@ -186,13 +199,5 @@ def object_batches(
 ) -> Iterator[Batch]:
     """The records of a file of JSON lines between two bytes, where lines begin."""
     file.seek(start)
-    before = lines_before(start)
-    lines = (
-        line
-        for data in chunks_of(file, start=start, size=end - start)
-        for line in data.removesuffix(b"\n").split(b"\n")
-    )
-    texts = ((number, text_of_line(line)) for number, line in enumerate(lines, before + 1))
-    elements = lift_records(declaration, str(path), json_records(texts), template, reject)
-    while some := list(islice(elements, ELEMENTS)):
-        yield Batch.concatenate(intake.triples(stream, each.time, each.triples) for each in some)
+    lines, size = lines_before(start), max(0, end - start)
+    yield from lifted_objects(declaration, str(path), template, file, stream, intake, reject, line=lines, size=size)

@@ -1,29 +1,42 @@
-"""Streams whose input comes while it is read: which source a declaration means, and in what format."""
+"""Streams whose input comes while it is read: which they are, and in what format.
+
+Standard input can be read here, by engines that keep no state.  All live sources, standard input among them, are in
+`cqels.pipeline.source.source_registry`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from cqels.ingest.declarations import ELEMENTS, FUTURE, FormatName, StreamDeclaration
+from cqels.ingest.declarations import ELEMENTS, FUTURE, FormatName, StreamDeclaration, is_live_path
 from cqels.ingest.line_formats import line_format
 from cqels.ingest.parse_errors import UnreadableFile
 from cqels.ingest.protocols import Source
-from cqels.ingest.standard_input import standard_input
+from cqels.ingest.source_address import shown_place
+from cqels.ingest.source_options import STANDARD_INPUT, scheme_of
+from cqels.ingest.standard_input import StandardInput
 from cqels.model import errors
-
-SOURCES: tuple[Callable[[StreamDeclaration], Source | None], ...] = (standard_input,)
-"""Each makes the source that a declaration's path means, None if it means another."""
 
 
 def source_of(declaration: StreamDeclaration) -> Source | None:
-    """The live source that is declared, None if the path is one of files."""
-    return next((found for each in SOURCES if (found := each(declaration)) is not None), None)
+    """Standard input, if it is declared, and None if the path is one of files; refuses what cannot be read here."""
+    if not is_live(declaration):
+        return None
+    if declaration.path != STANDARD_INPUT:
+        name = scheme_of(declaration.path).name
+        raise errors.CqelsError(
+            f"stream <{declaration.iri}>: {name} is read by a live run, and '{shown_place(declaration)}' is no file",
+            hint="run it with --engine embedded or on Spark",
+        )
+    if declaration.own_time:
+        hint = "clock=arrival takes the time at which it is read"
+        raise errors.CqelsError(f"stream <{declaration.iri}>: lines of standard input have no time", hint=hint)
+    return StandardInput()
 
 
 def is_live(declaration: StreamDeclaration) -> bool:
     """Whether more is waited for when all that is there has been read."""
-    return source_of(declaration) is not None
+    return is_live_path(declaration.path)
 
 
 def live_declaration(declaration: StreamDeclaration) -> StreamDeclaration:

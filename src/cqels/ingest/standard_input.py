@@ -9,18 +9,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from cqels.ingest.declarations import StreamDeclaration
 from cqels.ingest.input_files import MARK, reading
+from cqels.ingest.source_options import STANDARD_INPUT
 from cqels.model.errors import DataError
 
-STANDARD_INPUT = "-"
-"""The path that means it; `./-` is a file of that name."""
 _SIZE = 1 << 20
-
-
-def standard_input(declaration: StreamDeclaration) -> StandardInput | None:
-    """What a declaration of standard input means."""
-    return StandardInput() if declaration.path == STANDARD_INPUT else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,15 @@ from lark.lexer import TerminalDef
 
 from cqels.model.folders import cache_part
 
+SHIPPED = Path(__file__).with_name("tables")
+"""The folder of the tables that were made when the package was built or installed."""
+
 
 def parser_of(grammar: str, **options: Any) -> Lark:
-    """The parser of a grammar: read from the user's cache folder, or made, and kept there."""
-    path = grammar_cache(f"{grammar}{options}")
-    known = None if path is None else _read(path)
+    """The parser of a grammar: read from the package or the user's cache folder, or made, and kept there."""
+    name = _file_name(f"{grammar}{options}")
+    path = _grammar_cache(name)
+    known = _read(SHIPPED / name) or (None if path is None else _read(path))
     if known is not None:
         return known
     made = Lark(grammar, **options)
@@ -29,11 +33,26 @@ def parser_of(grammar: str, **options: Any) -> Lark:
     return made
 
 
-def grammar_cache(grammar: str) -> Path | None:
-    """The file of a grammar, named by its content; None where there is no cache."""
+def ship(grammar: str, folder: Path = SHIPPED, **options: Any) -> None:
+    """Write the tables of a grammar into the package; those of other grammars go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _file_name(f"{grammar}{options}")
+    for other in {*folder.glob("*.json")} - {path}:
+        other.unlink()
+    if not path.exists():
+        _write(path, Lark(grammar, **options))
+        path.chmod(0o644)
+
+
+def _file_name(grammar: str) -> str:
+    """What the tables of a grammar are called, by its content."""
+    return hashlib.sha256((grammar + lark.__version__).encode()).hexdigest()[:16] + ".json"
+
+
+def _grammar_cache(name: str) -> Path | None:
+    """The file of the user's cache folder; None where there is none."""
     folder = cache_part("grammar")
-    stamp = hashlib.sha256((grammar + lark.__version__).encode()).hexdigest()[:16]
-    return None if folder is None else folder / f"{stamp}.json"
+    return None if folder is None else folder / name
 
 
 def _read(path: Path) -> Lark | None:

@@ -12,7 +12,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from cqels.lang import syntax
 from cqels.lang.build import Builder
 from cqels.lang.build_updates import UpdateBuilder
-from cqels.lang.cache import parser_of
+from cqels.lang.cache import SHIPPED, parser_of, ship
 from cqels.lang.dialects import detect
 from cqels.lang.names import CLASSES
 from cqels.lang.nesting import check_nesting
@@ -48,19 +48,30 @@ def parse_update(text: str, *, name: str = "<update>", base: str | None = None) 
         raise
 
 
+_OPTIONS = {
+    "parser": "lalr",
+    "start": ["query", "update"],
+    "propagate_positions": True,
+    "maybe_placeholders": True,
+}
+
+
 @cache
 def _lark() -> Lark:
+    with without_collection():
+        return parser_of(_grammar(), **_OPTIONS)
+
+
+def ship_tables(folder: Path | None = None) -> None:
+    """Write the parser's tables into the package, when it is built or installed."""
+    ship(_grammar(), folder or SHIPPED, **_OPTIONS)
+
+
+def _grammar() -> str:
     grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
     for name, characters in CLASSES.items():
         grammar = grammar.replace(name, characters)
-    with without_collection():
-        return parser_of(
-            grammar,
-            parser="lalr",
-            start=["query", "update"],
-            propagate_positions=True,
-            maybe_placeholders=True,
-        )
+    return grammar
 
 
 def _tree(source: Source, start: str) -> tuple[Tree, Source]:  # type: ignore[type-arg]

@@ -15,6 +15,8 @@ _BROKERS = re.compile(r"(kafka:)([^/\s]*)(?=@)")
 _PARAMETER = re.compile(rf"(?i)(?<=[?&;#])({_NAME}=)([^&;#]+)")
 _OPTION = re.compile(rf"(?i)(?<![?$&\w.\-])({_NAME}\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s&;,)\]}}]+)")
 _ENTRY = re.compile(rf"(?i)([\"']{_NAME}[\"']\s*:\s*)(\"[^\"]*\"|'[^']*'|[^\s,}}]+)")
+_SENT = re.compile(r"(?i)(?<=[?&])((?:header=[^:&\s]*:\s*|send=))([^&\"']+)")
+"""What an option says is sent to a server."""
 _HEADER = re.compile(r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:basic|bearer|digest)\s+)?)([^\s\"',}]+)")
 
 
@@ -32,7 +34,7 @@ def redacted(text: str, *, aligned: bool = False) -> str:
     if "=" not in text and ":" not in text:
         return text
     text = _URL.sub(lambda found: redacted_url(found[0], aligned=aligned), text)
-    for pattern in (_BROKERS, _OPTION, _ENTRY, _HEADER):
+    for pattern in (_BROKERS, _SENT, _OPTION, _ENTRY, _HEADER):
         text = pattern.sub(partial(_second, aligned=aligned), text)
     return text
 

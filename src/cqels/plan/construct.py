@@ -12,8 +12,13 @@ from cqels.plan.algebra import Node, Query
 
 
 def constructed(query: Query, names: tuple[str, ...], row: tuple[Term | None, ...], place: str) -> tuple[Triple, ...]:
-    """The triples of a CONSTRUCT for one solution. Its blank nodes are new, named after the place of the result."""
+    """The triples of a CONSTRUCT for one solution. Its blank nodes are new, named after the place of the result.
+
+    Those of a query that retracts solutions are named after the solution: it has the same ones when it goes.
+    """
     bindings = {name: term for name, term in zip(names, row, strict=True) if term is not None}
+    if query.emit == "changes":
+        place = f"{place.rsplit(' ', 2)[0]} {' '.join(f'?{name} {bindings[name]}' for name in sorted(bindings))}"
 
     def term(node: Node) -> Term | None:
         if isinstance(node, Var):

@@ -6,10 +6,17 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from cqels.ingest import Element, Rejected, StreamSettings, late_reason
+from pyoxigraph import BlankNode, Literal, NamedNode
+
+from cqels.ingest import Element, Rejected, StreamSettings, late_reason, promise_reason
 from cqels.model.errors import CqelsError
+from cqels.model.terms import CQ
+from cqels.model.time import no_time_reason, time_of
 
 __all__ = ["Heartbeat", "StreamSettings", "Watermarks"]
+
+
+_PROMISE = NamedNode(CQ + "noElementBefore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,8 @@ class Watermarks:
         self._late = late
         self._seen: dict[str, int] = {}
         self._promised: dict[str, int] = {}
+        self._subjects: dict[str, dict[NamedNode | BlankNode, int | None]] = {}
+        """The subjects that punctuated streams have had, and before what time no more of them will come."""
         self._held: list[tuple[int, int, Element | Heartbeat]] = []
         self._count = 0
         self._first: int | None = None
@@ -38,15 +47,68 @@ class Watermarks:
         if element.stream not in self._streams:
             known = ", ".join(f"<{iri}>" for iri in self._streams)
             raise CqelsError(f"stream <{element.stream}> is not registered", hint=f"the streams are {known}")
+        if all(predicate == _PROMISE for _, predicate, _ in element.triples):
+            yield from self._promises(element)
+            return
+        subjects = self._subjects.setdefault(element.stream, {})
+        promises = [(time, subject) for subject, _, _ in element.triples if (time := subjects.get(subject)) is not None]
+        behind = [each for each in promises if element.time < each[0]]
+        if behind:
+            time = max(time for time, _ in behind)
+            subject = next(subject for each, subject in behind if each == time)
+            self._reject(element, promise_reason(element.time, time, subject))
+            return
         watermark = self._watermark(element.stream)
         limit = max((bound for bound in (watermark, self._released) if bound is not None), default=element.time)
         if element.time < limit:
             reason = late_reason(element.time, limit, own=watermark is not None and element.time < watermark)
-            text = " ".join(" ".join(map(str, triple)) + " ." for triple in element.triples)
-            self._late(Rejected(element.stream, f"<{element.stream}>", reason, text))
+            self._reject(element, reason)
             return
+        for subject, _, _ in element.triples:
+            subjects.setdefault(subject, None)
         self._see(element.stream, element.time)
         yield from self._hold(element.time, element)
+
+    def _reject(self, element: Element, reason: str) -> None:
+        text = " ".join(" ".join(map(str, triple)) + " ." for triple in element.triples)
+        self._late(Rejected(element.stream, f"<{element.stream}>", reason, text))
+
+    def _promises(self, element: Element) -> Iterator[Element | Heartbeat]:
+        """What an element releases that is none, but promises that none before some times will come."""
+        settings = self._streams[element.stream]
+        times = []
+        for subject, _, literal in element.triples:
+            if subject != NamedNode(element.stream) and not settings.punctuated:
+                reason = f"a promise about {subject} on a stream without punctuations: declare it with punctuated=true"
+                self._reject(element, reason)
+                return
+            if not isinstance(literal, Literal):
+                self._reject(element, f"the time {literal} of cq:noElementBefore is not a literal")
+                return
+            time = time_of(literal, settings.unit)
+            if time is None:
+                self._reject(element, no_time_reason(literal))
+                return
+            times.append(time)
+        for (subject, _, _), time in zip(element.triples, times, strict=True):
+            if subject == NamedNode(element.stream):
+                yield from self.heartbeat(time, element.stream)
+            else:
+                yield from self.punctuate(time, element.stream, subject)
+
+    def punctuate(self, time: int, stream: str, subject: NamedNode | BlankNode) -> Iterator[Element | Heartbeat]:
+        """What a promise about a subject releases: nothing, until all subjects of the stream have promised as much."""
+        subjects = self._subjects.setdefault(stream, {})
+        before = subjects.get(subject)
+        subjects[subject] = time if before is None else max(time, before)
+        promised = [each for each in subjects.values() if each is not None]
+        known = self._promised.get(stream)
+        if len(promised) == len(subjects) and (known is None or min(promised) > known):
+            yield from self.heartbeat(min(promised), stream)
+
+    def promised(self, stream: str) -> int | None:
+        """Before what time nothing of a stream will come."""
+        return self._promised.get(stream)
 
     def heartbeat(self, time: int, stream: str | None = None) -> Iterator[Element | Heartbeat]:
         """What a promise that nothing before `time` will come, on one stream or on all, releases."""

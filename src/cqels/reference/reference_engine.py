@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from time import time_ns
 
-from pyoxigraph import NamedNode
+from pyoxigraph import BlankNode, NamedNode
 
 from cqels.ingest import Element, Rejected
 from cqels.lang.syntax import Range
@@ -171,11 +171,17 @@ class Reference:
     def push(self, element: Element, *, arrived: int | None = None) -> None:
         """An element arrives: now, or at the time `arrived`, which only a stream in arrival time looks at."""
         if any(each.arrival for each in self._settings if each.iri == element.stream):
-            element = replace(element, time=time_ns() if arrived is None else arrived)
+            time = time_ns() if arrived is None else arrived
+            promised = self._watermarks.promised(element.stream)
+            element = replace(element, time=time if promised is None else max(time, promised))
         self._proceed(self._watermarks.arrive(element))
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
         self._proceed(self._watermarks.heartbeat(time, stream))
+
+    def punctuate(self, time: int, stream: str, subject: NamedNode | BlankNode) -> None:
+        """No element of a stream with a triple of this subject will come before a time."""
+        self._proceed(self._watermarks.punctuate(time, stream, subject))
 
     def finish(self) -> None:
         """The input ends: what was held back for order's sake is processed. No boundary closes by this alone."""

@@ -18,6 +18,8 @@ from cqels.model.terms import XSD_DATE_TIME, XSD_STRING, Term, Triple
 from cqels.model.time import date_time_at, format_date_time, format_time
 from cqels.model.turtle_text import Notation
 
+_GENERATED_AT_TIME = NamedNode("http://www.w3.org/ns/prov#generatedAtTime")
+
 
 class _Fields(NamedTuple):
     query: str
@@ -266,15 +268,73 @@ class TimedTriplesWriter:
         self._stream.flush()
 
 
+class QuadsWriter:
+    """N-Quads: each constructed element is a graph, whose prov:generatedAtTime is in the default graph before it.
+
+    The graph of the twelfth element of query `hot` is `<urn:cqels:hot/11>`.  `read_stream` reads the same elements
+    back, and any other tool reads RDF.
+    """
+
+    def __init__(self, stream: TextIO, variables: Sequence[str], prefixes: Mapping[str, str]) -> None:
+        self._stream = stream
+        self.number = 0
+        """Of the next element."""
+
+    def write(self, result: Result) -> None:
+        if not result.triples:
+            raise CqelsError("quads are of the triples of CONSTRUCT only", hint="use text, csv or jsonl")
+        if result.sign == "-":
+            raise CqelsError("quads cannot say that a triple is withdrawn", hint="use text, csv or jsonl")
+        graph = graph_name(result.query, self.number)
+        self._stream.write(generated_at(graph, result.nanoseconds) + self._element(graph, result.triples))
+        self.number += 1
+
+    def _element(self, graph: str, triples: tuple[Triple, ...]) -> str:
+        return "".join(f"{s} {p} {o} {graph} .\n" for s, p, o in triples)
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
+class TrigWriter(QuadsWriter):
+    """The same in TriG, one graph to a line."""
+
+    def _element(self, graph: str, triples: tuple[Triple, ...]) -> str:
+        return f"{graph} {{ {' '.join(f'{s} {p} {o} .' for s, p, o in triples)} }}\n"
+
+
+def graph_name(query: str, number: int) -> str:
+    """The graph of a constructed element in quads.
+
+    >>> graph_name("http://ex.org/alert", 3)
+    '<urn:cqels:http%3A%2F%2Fex.org%2Falert/3>'
+    """
+    return f"<urn:cqels:{quote(query, safe='')}/{number}>"
+
+
+def generated_at(graph: str, nanoseconds: int) -> str:
+    """The line that says when the element of a graph was sent."""
+    return f'{graph} {_GENERATED_AT_TIME} "{format_date_time(nanoseconds)}"^^{XSD_DATE_TIME} .\n'
+
+
 _WRITERS: dict[str, Callable[[TextIO, Sequence[str], Mapping[str, str]], ResultWriter]] = {
     "text": TextWriter,
     "csv": CsvWriter,
     "jsonl": JsonLinesWriter,
     "ntriples": TimedTriplesWriter,
-    "nq": TimedTriplesWriter,
+    "nquads": QuadsWriter,
+    "trig": TrigWriter,
 }
 RESULT_FORMATS = tuple(_WRITERS)
-EXTENSIONS = {"csv": "csv", "jsonl": "jsonl", "text": "txt", "ntriples": "nt", "nq": "nq", "parquet": "parquet"}
+EXTENSIONS = {
+    "csv": "csv",
+    "jsonl": "jsonl",
+    "text": "txt",
+    "ntriples": "nt",
+    "nquads": "nq",
+    "trig": "trig",
+    "parquet": "parquet",
+}
 """The ends of files' names, for those of Spark too."""
 
 

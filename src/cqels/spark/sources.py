@@ -5,9 +5,12 @@ Files that every machine can open are read by `source/file_source.py`, which is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cqels.ingest.declarations import StreamDeclaration
+from cqels.ingest.source_address import address_of
 from cqels.model.errors import CqelsError
+from cqels.pipeline.source.kafka_source import security_of, servers_of, topics_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +42,40 @@ def kafka(
             f"this Spark session has no source of Kafka: {str(error).splitlines()[0]}",
             hint=f"start it with spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}",
         ) from None
+
+
+def declared_kafka(spark: SparkSession, declaration: StreamDeclaration) -> DataFrame:
+    """The records of a declared source `kafka://…`."""
+    address = address_of(declaration)
+    protocol, mechanism = security_of(address)
+    options: dict[str, Any] = {
+        name: values[0] for name, values in address.options.items() if name.startswith("kafka.")
+    } | {
+        "kafka.isolation.level": "read_committed",
+        "kafka.security.protocol": protocol,
+        "includeHeaders": "true",
+    }
+    if address.get("ca"):
+        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": address.get("ca")}
+    if address.get("certificate"):
+        options |= {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": address.get("certificate")}
+    if address.get("insecure") == "true":
+        options["kafka.ssl.endpoint.identification.algorithm"] = ""
+    if protocol.startswith("SASL"):
+        kind = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+        user, password = (_quoted(each or "") for each in (address.user, address.password))
+        options |= {
+            "kafka.sasl.mechanism": mechanism,
+            "kafka.sasl.jaas.config": f"org.apache.kafka.common.security.{kind}LoginModule required "
+            f"username={user} password={password};",
+        }
+    start = address.get("start", "earliest")
+    return kafka(spark, servers_of(address), ",".join(topics_of(address)), start=start, **options)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def socket(spark: SparkSession, host: str, port: int) -> DataFrame:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,6 +33,31 @@ _PART = 100_000
 """Quads of a file that are in memory at a time."""
 
 
+@dataclass
+class Difference:
+    """The quads that a change has removed and added, in the end, and the named graphs that there are then."""
+
+    removed: dict[Quad, None] = field(default_factory=dict)
+    added: dict[Quad, None] = field(default_factory=dict)
+    graphs: tuple[NamedNode, ...] = ()
+
+    def note(self, removed: Iterable[Quad], added: Iterable[Quad]) -> None:
+        for quad in removed:
+            if quad in self.added:
+                del self.added[quad]
+            else:
+                self.removed[quad] = None
+        for quad in added:
+            if quad in self.removed:
+                del self.removed[quad]
+            else:
+                self.added[quad] = None
+
+
+class _Undone(Exception):
+    """Ends a transaction whose changes are only looked at."""
+
+
 class Store:
     """RDF graphs in memory, or in a directory.
 
@@ -57,6 +83,7 @@ class Store:
         self._lock = RLock()
         self._undo: list[Callable[[], None]] | None = None
         self._changed: set[GraphName] = set()
+        self._record: Difference | None = None
         self._filled: set[GraphName] = set()
         """Graphs that were empty when the transaction first added to them."""
         self._versions: dict[GraphName | AnyGraph, int] = {}
@@ -195,6 +222,8 @@ class Store:
             listed = [quad for quad in new if _graph_of(quad) not in self._filled]
             self._note(lambda: write(self._graphs, listed, list(gone)), *map(_graph_of, (*gone, *new)))
             write(self._graphs, list(gone), list(new))
+            if self._record is not None:
+                self._record.note(gone, new)
 
     def _note_filling(self, graphs: set[GraphName]) -> None:
         """Graphs that are empty are undone by emptying them: what comes into them need not be remembered."""
@@ -221,6 +250,8 @@ class Store:
                 self._note(lambda: self._restore(graph, quads), graph)
                 remove = self._graphs.remove_graph if drop else self._graphs.clear_graph
                 remove(graph or DefaultGraph())
+                if self._record is not None:
+                    self._record.note(quads, ())
 
     def _restore(self, graph: GraphName, quads: list[Quad]) -> None:
         if graph is not None:
@@ -258,6 +289,21 @@ class Store:
             for listener in listeners:
                 listener(changed)
 
+    def difference(self, change: Callable[[Store], object]) -> Difference | None:
+        """What a change would do, which is not done; None if it would do nothing."""
+        with self._lock:
+            self._record = found = Difference()
+            try:
+                with suppress(_Undone), self.transaction():
+                    before = self.named_graphs()
+                    change(self)
+                    found.graphs = self.named_graphs()
+                    raise _Undone
+            finally:
+                self._record = None
+        found.removed, found.added = (dict.fromkeys(map(_revealed, each)) for each in (found.removed, found.added))
+        return found if found.removed or found.added or found.graphs != before else None
+
     def _note(self, undo: Callable[[], None], *graphs: GraphName) -> None:
         assert self._undo is not None
         self._undo.append(undo)
@@ -279,6 +325,10 @@ class Store:
             self._listeners.pop(key, None)
 
         return end
+
+
+def _revealed(quad: Quad) -> Quad:
+    return Quad(*reveal_triple(quad), quad.graph_name)
 
 
 def _graph_of(quad: Quad) -> GraphName:

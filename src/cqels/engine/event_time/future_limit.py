@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cqels.ingest import future_reason
-from cqels.ingest.element_batch import Batch
+from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.term_codec import Terms
 from cqels.model.time import LATEST
 
@@ -23,14 +23,25 @@ def is_beyond(batch: Batch, limit: int) -> bool:
     return size > 0 and int(batch.times.item(0) if size == 1 else batch.times.max()) > limit
 
 
-def near(batch: Batch, future: int | None, limit: int, terms: Terms, reject: Callable[[str, str], None]) -> Batch:
-    """The elements up to `limit`, which is `future` beyond the wall clock; `reject` has reason and text of others."""
-    if future is None or not is_beyond(batch, limit):
+def near(
+    batch: Batch,
+    future: int | None,
+    limit: int,
+    terms: Terms,
+    reject: Callable[[str, str], None],
+    promised: Words | None = None,
+) -> Batch:
+    """The elements up to `limit`, which is `future` beyond the wall clock; `reject` has reason and text of others.
+
+    `promised` are times that elements speak of (`PromiseFinder.latest`): they must not be beyond it either.
+    """
+    if future is None or (promised is None and not is_beyond(batch, limit)):
         return batch
-    is_far = batch.times > limit
+    times = batch.times if promised is None else np.maximum(batch.times, promised)
+    is_far = times > limit
     for index in np.flatnonzero(is_far).tolist():
         one = batch[index : index + 1]
         triples = terms.decode_rows(one.triples.reshape(-1, 3))
         text = " ".join(" ".join(map(str, triple)) + " ." for triple in triples)
-        reject(future_reason(int(one.times[0]), future), text)
-    return batch.take(np.flatnonzero(~is_far))
+        reject(future_reason(int(times[index]), future), text)
+    return batch.take(np.flatnonzero(~is_far)) if is_far.any() else batch

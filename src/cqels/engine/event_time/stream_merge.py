@@ -62,6 +62,10 @@ class Merge:
         self._coming: set[int] = set()
         """The streams of which more comes at once: they are awaited as well."""
 
+    def extend(self) -> None:
+        """One more stream, which is not awaited."""
+        self._streams.append(_Stream())
+
     @property
     def awaited(self) -> frozenset[int]:
         return frozenset(self._awaited)

@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cqels.engine.event_time.reorder_buffer import ReorderBuffer
+from cqels.engine.event_time.subject_promises import SubjectPromises
 from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import HEARTBEAT, Batch, Words
+from cqels.ingest.punctuations import stream_of
 from cqels.model.errors import CqelsError
 from cqels.model.time import EARLIEST, LATEST
 
@@ -27,6 +29,7 @@ class Arrived(NamedTuple):
 
     `late` are their indexes in the batch, `times` their times (in arrival time not those they carry), `limits` the
     times that they are behind, `own` whether that is the watermark of their own stream too, not of others alone.
+    `subjects` are words where the limit is a promise about that subject, else 0.
     """
 
     released: Batch
@@ -34,6 +37,7 @@ class Arrived(NamedTuple):
     times: list[int]
     limits: list[int]
     own: list[bool]
+    subjects: list[int]
 
 
 class WatermarkState(TypedDict):
@@ -53,6 +57,12 @@ class _Stream:
     settings: StreamSettings
     seen: int | None = None
     promised: int | None = None
+    subjects: SubjectPromises | None = None
+    """Those that a punctuated stream has had, and what was promised of them."""
+
+    def __post_init__(self) -> None:
+        if self.settings.punctuated:
+            self.subjects = SubjectPromises()
 
     @property
     def watermark(self) -> int | None:
@@ -80,7 +90,7 @@ class Watermarks:
     """Holds elements until nothing earlier can come, then releases them by time and, at one time, by arrival.
 
     Streams have numbers in the order in which they are added. A stream in arrival time takes the time of an element
-    from `now`, once for a batch.
+    from `now`, once for a batch, unless it was recorded; no heartbeat of the stream makes such an element late.
     """
 
     few = 24
@@ -88,6 +98,7 @@ class Watermarks:
 
     def __init__(self, streams: Iterable[StreamSettings] = (), *, now: Callable[[], int] = time_ns) -> None:
         self._streams: list[_Stream] = []
+        self._has_arrival = self._has_punctuations = False
         self._now = now
         self._reorder_buffer = ReorderBuffer()
         self._first: int | None = None
@@ -102,36 +113,54 @@ class Watermarks:
     def add(self, settings: StreamSettings) -> int:
         """One more stream, from now on; its number."""
         self._streams.append(_Stream(settings))
+        self._has_arrival |= settings.arrival
+        self._has_punctuations |= settings.punctuated
         return len(self._streams) - 1
 
     # ------------------------------------------------------------ what happens
 
-    def arrive(self, batch: Batch) -> Arrived:
-        """What the arrival of elements releases. A heartbeat among them speaks for all streams."""
+    def arrive(self, batch: Batch, *, recorded: bool = False) -> Arrived:
+        """What the arrival of elements releases. A heartbeat among them speaks for all streams, a promise for its own.
+
+        Where their times are `recorded`, those of elements in arrival time are when they arrived: else that is now.
+        """
         if not len(batch):
-            return Arrived(batch, _NONE, [], [], [])
+            return Arrived(batch, _NONE, [], [], [], [])
         highest = int(batch.streams[0] if len(batch) == 1 else batch.streams.max())
         if highest >= len(self._streams):
             raise IndexError(f"stream {highest} is not one of {len(self._streams)}")
-        batch = self._stamped(batch)
+        if self._has_arrival and not recorded:
+            batch = self._stamped(batch)
         if len(batch) == 1 and highest >= 0:
-            return self._let_in(batch)
+            return self._admit(batch)
         beats = np.flatnonzero(batch.streams < 0).tolist()
         if not beats:
-            return self._let_in(batch)
+            return self._admit(batch)
         parts: list[Arrived] = []
         for start, stop in zip([0, *(beat + 1 for beat in beats)], [*beats, len(batch)], strict=True):
-            part = self._let_in(batch[start:stop])
+            part = self._admit(batch[start:stop])
             parts.append(part._replace(late=part.late + start))
             if stop < len(batch):
-                parts.append(Arrived(self.heartbeat(int(batch.times[stop])), _NONE, [], [], []))
+                parts.append(Arrived(self._promise(batch[stop : stop + 1]), _NONE, [], [], [], []))
         return Arrived(
             Batch.concatenate(part.released for part in parts),
             np.concatenate([part.late for part in parts]),
             [time for part in parts for time in part.times],
             [limit for part in parts for limit in part.limits],
             [own for part in parts for own in part.own],
+            [subject for part in parts for subject in part.subjects],
         )
+
+    def _promise(self, beat: Batch) -> Batch:
+        """What a heartbeat of all streams releases, or an element with promises (`punctuations.py`)."""
+        if int(beat.streams[0]) == HEARTBEAT:
+            return self.heartbeat(int(beat.times[0]))
+        stream = stream_of(int(beat.streams[0]))
+        released = [
+            self.heartbeat(time, stream) if subject == 0 else self.punctuate(time, stream, subject)
+            for subject, _, time in beat.triples.reshape(-1, 3).tolist()
+        ]
+        return Batch.concatenate(released)
 
     def heartbeat(self, time: int, stream: int | None = None) -> Batch:
         """What a promise that nothing before `time` will come, on one stream or on all, releases."""
@@ -141,6 +170,19 @@ class Watermarks:
         self._reach(time)
         self._reorder_buffer.add(beat)
         return self._release(self._horizon())
+
+    def punctuate(self, time: int, stream: int, subject: int) -> Batch:
+        """What a promise releases that no element of a stream with this subject, a word, will come before `time`.
+
+        The stream is punctuated.  When all subjects that it has had have promised as much, that is a heartbeat.
+        """
+        each = self._streams[stream]
+        assert each.subjects is not None
+        each.subjects.promise(subject, time)
+        common = each.subjects.common
+        if common is None or (each.promised is not None and common <= each.promised):
+            return Batch.empty()
+        return self.heartbeat(common, stream)
 
     def flush(self) -> Batch:
         """The end of the input: nothing is held back any more."""
@@ -162,6 +204,26 @@ class Watermarks:
     def be(self, streams: Iterable[StreamSettings]) -> None:
         """Have these streams, in the order of their numbers, and no others."""
         self._streams = [_Stream(each) for each in streams]
+        self._has_arrival = any(each.settings.arrival for each in self._streams)
+        self._has_punctuations = any(each.settings.punctuated for each in self._streams)
+
+    def punctuations(self) -> list[tuple[int, int, int | None]]:
+        """Streams that have punctuations, words of their subjects, and what was promised of each."""
+        return [
+            (number, subject, time)
+            for number, each in enumerate(self._streams)
+            if each.subjects is not None
+            for subject, time in each.subjects.times.items()
+        ]
+
+    def restore_punctuations(self, punctuations: Iterable[tuple[int, int, int | None]]) -> None:
+        """Have these punctuations, and no others."""
+        found: dict[int, dict[int, int | None]] = {}
+        for stream, subject, time in punctuations:
+            found.setdefault(stream, {})[subject] = time
+        for number, each in enumerate(self._streams):
+            if each.settings.punctuated:
+                each.subjects = SubjectPromises(found.get(number))
 
     def restore(self, numbers: WatermarkState, held: Batch) -> None:
         """Restore this state; the streams are the same and have been added."""
@@ -212,11 +274,66 @@ class Watermarks:
 
     def _stamped(self, batch: Batch) -> Batch:
         """The batch, with the present as the time of elements in arrival time."""
-        if not len(batch) or not any(each.settings.arrival for each in self._streams):
-            return batch
-        arrival = np.array([each.settings.arrival for each in self._streams])
-        stamped = arrival[batch.streams] & (batch.streams >= 0)
+        stamped = self._in_arrival_time(batch)
         return replace(batch, times=np.where(stamped, self._now(), batch.times)) if stamped.any() else batch
+
+    def _in_arrival_time(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        arrival = np.array([each.settings.arrival for each in self._streams])
+        found: npt.NDArray[np.bool_] = arrival[batch.streams] & (batch.streams >= 0)
+        return found
+
+    def _admit(self, batch: Batch) -> Arrived:
+        """What elements release between two promises."""
+        if self._has_arrival and len(batch):
+            batch = self._not_overtaken(batch)
+        if self._has_punctuations and len(batch):
+            return self._let_in_promised(batch)
+        return self._let_in(batch)
+
+    def _not_overtaken(self, batch: Batch) -> Batch:
+        """The batch, with no time of an element in arrival time before a heartbeat of its stream: it arrives now."""
+        promised = [
+            EARLIEST if each.promised is None or not each.settings.arrival else each.promised for each in self._streams
+        ]
+        least = np.array(promised)[batch.streams]
+        return replace(batch, times=np.maximum(batch.times, least)) if np.any(least > batch.times) else batch
+
+    def _let_in_promised(self, batch: Batch) -> Arrived:
+        """What elements release where some streams have punctuations: those behind one are late."""
+        owners = np.repeat(np.arange(len(batch)), batch.counts)
+        subjects = batch.triples[0::3]
+        limits, behind = np.full(len(subjects), EARLIEST), np.zeros(len(batch), np.bool_)
+        for number in np.unique(batch.streams).tolist():
+            promises = self._streams[number].subjects
+            if promises is not None:
+                mine = np.flatnonzero(batch.streams[owners] == number)
+                limits[mine] = [promises.limit(subject) for subject in subjects[mine].tolist()]
+        np.logical_or.at(behind, owners, batch.times[owners] < limits)
+        arrived = self._let_in(batch.take(np.flatnonzero(~behind)) if behind.any() else batch)
+        self._note_subjects(batch, owners, behind, arrived)
+        if not behind.any():
+            return arrived
+        places = np.flatnonzero(~behind)
+        found = dict(zip(places[arrived.late].tolist(), zip(*arrived[2:], strict=True), strict=True))
+        for place in np.flatnonzero(behind).tolist():
+            mine = np.flatnonzero(owners == place)
+            worst = mine[int(np.argmax(limits[mine]))]
+            found[place] = (int(batch.times[place]), int(limits[worst]), True, int(subjects[worst]))
+        order = sorted(found)
+        times, bounds, own, words = ([found[place][each] for place in order] for each in range(4))
+        return Arrived(arrived.released, np.array(order, np.int64), times, bounds, own, words)
+
+    def _note_subjects(self, batch: Batch, owners: Words, behind: npt.NDArray[np.bool_], arrived: Arrived) -> None:
+        """Know the subjects of elements that were let in."""
+        let_in = np.flatnonzero(~behind)
+        let_in = np.delete(let_in, arrived.late)
+        taken = np.zeros(len(batch), np.bool_)
+        taken[let_in] = True
+        for number in np.unique(batch.streams[let_in]).tolist():
+            promises = self._streams[number].subjects
+            if promises is not None:
+                mine = (batch.streams[owners] == number) & taken[owners]
+                promises.note(np.unique(batch.triples[0::3][mine]).tolist())
 
     def _let_in(self, batch: Batch) -> Arrived:
         """What elements, none of them a heartbeat, release."""
@@ -224,7 +341,7 @@ class Watermarks:
             if len(batch):
                 self._see(batch.times, batch.streams)
                 self._released = int(batch.times[-1])
-            return Arrived(batch, _NONE, [], [], [])
+            return Arrived(batch, _NONE, [], [], [], [])
         if len(batch) > self.few and self._is_computable(batch):
             arrived = self._all_at_once(batch)
             if arrived is not None:
@@ -288,7 +405,9 @@ class Watermarks:
                     leaves.append(leaving)
         self._reorder_buffer.add(together.take(np.array([index for _, index in sorted(waiting)], np.int64)))
         released = together.take(np.array(leaves, np.int64))
-        return Arrived(released, np.array(late, np.int64), [times[index] for index in late], limits, own)
+        return Arrived(
+            released, np.array(late, np.int64), [times[index] for index in late], limits, own, [0] * len(late)
+        )
 
     def _furthest(self, latest: int) -> int:
         """No horizon is after this until something after `latest` comes."""
@@ -341,7 +460,8 @@ class Watermarks:
         released = together.take(order)
         if len(released):
             self._released = int(released.times[-1])
-        return Arrived(released, indexes, times[indexes].tolist(), limits[indexes].tolist(), own.tolist())
+        nobody = [0] * len(indexes)
+        return Arrived(released, indexes, times[indexes].tolist(), limits[indexes].tolist(), own.tolist(), nobody)
 
     def _limits(self, times: Words, watermarks: Words, reached: Words, due: Words) -> Words:
         """What each element must not be behind: the watermark of its stream, and what was released before it.

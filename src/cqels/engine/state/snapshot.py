@@ -29,7 +29,7 @@ from cqels.ingest import StreamSettings
 from cqels.ingest.element_batch import Batch, Words
 from cqels.kernels.memory.arena import FIRST, ROOTS, USED, Arena, give, is_arena
 from cqels.kernels.memory.layout_hash import layouts
-from cqels.model.checksummed import is_sealed, seal, unseal
+from cqels.model.checksummed import Bytes, is_sealed, seal, unseal
 from cqels.model.dictionary import term_of
 from cqels.model.errors import CqelsError, Damaged, OtherLayouts
 from cqels.model.release import RELEASE
@@ -41,7 +41,7 @@ from cqels.plan.sharing.query_templates import constants_of
 from cqels.results import Result
 from cqels.store.service_answers import public_text
 
-VERSION = 11
+VERSION = 12
 """Of the page. What an older one says is understood; one that is newer is refused."""
 _SNAPSHOT, _PAGE = "SN", "PG"
 PAGE_ROOT, PAGE_BYTES_ROOT = ROOTS + 2, ROOTS + 3
@@ -76,16 +76,32 @@ class State:
 
         What windows hold is written in words of no layout too, unless the arena has more than so many words in use.
         """
+        page, history = self._written_around(most)
+        return seal(_SNAPSHOT, [page, self.core.state.arena.snapshot(), history])
+
+    def parts(self, *, most: int | None = None) -> list[list[Bytes]]:
+        """The parts of a snapshot, for `read_parts`; the arena's is in pieces that share its memory."""
+        page, history = self._written_around(most)
+        return [[page], [*self.core.state.arena.pieces()], [history]]
+
+    def _written_around(self, most: int | None) -> tuple[bytes, bytes]:
+        """The page, and what windows hold; then the arena is what is to be written."""
         page = self._written_page()
         history = json.dumps({"reason": "its windows are too large to be kept twice"}).encode()
         if most is None or self.core.state.arena.held <= most:
             history = write_history(self.core, self._waiting())
         self.core.state.dictionary.wipe()
-        return seal(_SNAPSHOT, [page, self.core.state.arena.snapshot(), history])
+        return page, history
 
     def read(self, data: bytes) -> None:
         """Bring an engine with the same queries to the state of a snapshot."""
-        page, arena, history = _opened(data)
+        self._read(*_opened(data))
+
+    def read_parts(self, page: bytes, arena: memoryview, history: bytes) -> None:
+        """The same of the parts of a snapshot, which are whole."""
+        self._read(_read_page(page), arena, history)
+
+    def _read(self, page: dict[str, Any], arena: memoryview, history: bytes) -> None:
         _check(page, self.core, self.settings)
         if self._fits(page):
             self.core.state.arena.restore(arena)
@@ -118,10 +134,21 @@ class State:
         """The page of the engine as it is; elements that wait are in the arena."""
         self.core.registry.settle()
         numbers, waiting = self.watermarks.state()[0], self._waiting()
-        page = {**self._page(), "clock": numbers, "waiting": [[len(each), len(each.triples)] for each in waiting]}
+        page = {
+            **self._page(),
+            "clock": numbers,
+            "punctuations": self._punctuations(),
+            "waiting": [[len(each), len(each.triples)] for each in waiting],
+        }
         parts = [part for each in waiting for part in (each.times, each.streams, each.counts, each.triples)]
         _write(self.core.state.arena, WAITING_ROOT, np.concatenate(parts).tobytes())
         return json.dumps(page, sort_keys=True, separators=(",", ":")).encode()
+
+    def _punctuations(self) -> list[tuple[int, str, int | None]]:
+        """What was promised of subjects, by their texts."""
+        known = self.watermarks.punctuations()
+        terms = self.core.state.terms
+        return sorted((stream, str(terms.decode(subject)), time) for stream, subject, time in known)
 
     def _waiting(self) -> list[Batch]:
         """The elements that wait: those of the reorder buffer, and those of the one who feeds the engine."""
@@ -184,6 +211,9 @@ class State:
         self.watermarks.be(self.settings.get(iri, StreamSettings(iri)) for iri, _ in numbered)
         held, elements = waiting
         self.watermarks.restore(page["clock"], held)
+        encode = core.state.terms.encode
+        promises = page.get("punctuations", [])
+        self.watermarks.restore_punctuations((stream, encode(term_of(text)), time) for stream, text, time in promises)
         self.late, self.aside = page["late"], Aside(page["aside"], elements)
         states = {state["name"]: state for state in page["queries"]}
         for running in core.state.running:

@@ -1,4 +1,7 @@
-"""How kernels are compiled: a file of them at a time, when one of them is first called, and kept on disk between runs.
+"""How kernels are compiled and loaded: a file of them at a time, when one of them is first called.
+
+No kernel depends on a query, so the package has them compiled for the usual processors (`precompile.py`).  Where it has
+not, or a file was changed since, they are compiled here and kept in the user's cache folder between runs.
 
 All kernels of a file become one *unit*: one module for LLVM, one object file.  A small kernel of another file is copied
 into the units that call it, so that it can be inlined; a large one is called by its name in its own unit, which is
@@ -18,6 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from functools import cache
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -136,7 +140,7 @@ def load_unit(module: str) -> Unit:
 
 def _load(module: str) -> Unit:
     with undisturbed():  # an object of LLVM that is half made ends the process when it goes
-        header, code = _cached(module) or _compiled(module)
+        header, code = shipped(module) or _cached(module) or _compiled(module)
     for needed in header["needs"]:
         load_unit(needed)
     with undisturbed():
@@ -162,18 +166,71 @@ def _engine() -> Any:
 def _machine() -> Any:
     from llvmlite import binding
 
+    return target_machine(binding.get_host_cpu_name(), _features())
+
+
+def target_machine(cpu: str, features: str = "") -> Any:
+    """What makes machine code for a processor of this machine's architecture."""
+    from llvmlite import binding
+
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = binding.Target.from_default_triple()
-    return target.create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=_features(), opt=2, codemodel="jitdefault", jit=True
-    )
+    return target.create_target_machine(cpu=cpu, features=features, opt=2, codemodel="jitdefault", jit=True)
 
 
 def _features() -> str:
     from llvmlite import binding
 
     return str(binding.get_host_cpu_features().flatten())
+
+
+# ---------------------------------------------------------------- what the package has compiled
+
+COMPILED = "compiled"
+"""The folder of object files in the package of kernels, with one for each level of processors."""
+_V2 = frozenset(["cx16", "popcnt", "sse4.2", "ssse3"])
+_V3 = _V2 | {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}
+LEVELS: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
+    "x86_64": (("x86-64-v3", _V3), ("x86-64-v2", _V2)),
+    "aarch64": (("generic", frozenset()),),
+    "arm64": (("apple-m1", frozenset()),),
+}
+"""For each architecture the processors that kernels are compiled for, the best first, and the features they need."""
+
+
+@cache
+def level() -> str | None:
+    """The best processor of `LEVELS` whose code this one runs; None if it is unknown."""
+    from llvmlite import binding
+
+    levels = LEVELS.get(platform.machine().replace("AMD64", "x86_64"), ())
+    able = {name for name, there in binding.get_host_cpu_features().items() if there}
+    return next((name for name, needed in levels if needed <= able), None)
+
+
+def shipped(module: str) -> tuple[dict[str, Any], bytes] | None:
+    """The unit of a module as the package has it, if it is of the texts that are there now."""
+    name = level()
+    if name is None:
+        return None
+    file = files("cqels.kernels") / COMPILED / name / object_name(module)
+    try:
+        return _unsealed(file.read_bytes())
+    except OSError:
+        return None
+
+
+def object_name(module: str) -> str:
+    """The name of a unit's object file, which tells the texts that it was made of."""
+    parts = [_VERSION, *_texts(module)]
+    stamp = hashlib.sha256(repr(parts).encode()).hexdigest()
+    return f"{module.removeprefix('cqels.kernels.')}-{stamp[:20]}.o"
+
+
+def _texts(module: str) -> list[str]:
+    compiler = ("kernel", "type_inference", "codegen", "value_codegen")
+    return [*(_text(f"{__package__}.{each}") for each in compiler), *map(_text, sorted(_reached(module)))]
 
 
 # ---------------------------------------------------------------- the cache
@@ -191,6 +248,16 @@ def _cached(module: str) -> tuple[dict[str, Any], bytes] | None:
         content = path.read_bytes() if path else b""
     except OSError:
         return None
+    return _unsealed(content)
+
+
+def sealed(header: dict[str, Any], code: bytes) -> bytes:
+    """The content of an object file: a checksum, the header and the machine code."""
+    head = json.dumps(header).encode()
+    return hashlib.sha256(head + code).hexdigest().encode() + b" " + head + b"\n" + code
+
+
+def _unsealed(content: bytes) -> tuple[dict[str, Any], bytes] | None:
     head, found, code = content.partition(b"\n")
     stamp, _, head = head.partition(b" ")
     if not found or stamp != hashlib.sha256(head + code).hexdigest().encode():
@@ -202,11 +269,9 @@ def _keep(module: str, header: dict[str, Any], code: bytes) -> None:
     path = _path(module)
     if path is None:
         return
-    head = json.dumps(header).encode()
-    stamp = hashlib.sha256(head + code).hexdigest().encode()
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(stamp + b" " + head + b"\n" + code)
+            file.write(sealed(header, code))
         os.replace(file.name, path)
     except OSError:
         return  # a full disk costs time, not results
@@ -226,9 +291,7 @@ def _stamp(module: str) -> str:
     from llvmlite import binding
 
     parts = [_VERSION, llvmlite.__version__, sys.version_info[:2], platform.machine(), binding.get_host_cpu_name()]
-    compiler = ("kernel", "type_inference", "codegen", "value_codegen")
-    parts += [_features(), *(_text(f"{__package__}.{each}") for each in compiler)]
-    parts += [_text(each) for each in sorted(_reached(module))]
+    parts += [_features(), *_texts(module)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -268,11 +331,17 @@ def _text(module: str) -> str:
 
 
 def _compiled(module: str) -> tuple[dict[str, Any], bytes]:
+    """The unit of a module for this processor, which is kept."""
+    header, code = compile_unit(module, _machine())
+    _keep(module, header, code)
+    return header, code
+
+
+def compile_unit(module: str, machine: Any) -> tuple[dict[str, Any], bytes]:
     """Translate and compile the kernels of a module."""
     from llvmlite import binding
 
     text, header = assembly(module)
-    machine = _machine()
     code = binding.parse_assembly(text)
     code.verify()
     tuning = binding.create_pipeline_tuning_options(speed_level=2)
@@ -280,9 +349,7 @@ def _compiled(module: str) -> tuple[dict[str, Any], bytes]:
     tuning.loop_unrolling = False  # loops over the words of a row are short
     builder = binding.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(code, builder)
-    made = machine.emit_object(code)
-    _keep(module, header, made)
-    return header, made
+    return header, machine.emit_object(code)
 
 
 def assembly(module: str) -> tuple[str, dict[str, Any]]:

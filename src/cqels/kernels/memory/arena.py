@@ -450,6 +450,12 @@ class Arena:
         content[SIZE] = 0
         return content.view(np.uint8).data
 
+    def pieces(self) -> list[memoryview]:
+        """The bytes of `snapshot` in pieces that are not copied, and so are of this moment."""
+        head = self.words[:FIRST].copy()
+        head[SIZE] = 0
+        return [head.view(np.uint8).data, self.words[FIRST : self.used].view(np.uint8).data]
+
     def restore(self, data: bytes | memoryview) -> None:
         """Make this arena what it was when the snapshot was taken."""
         content = np.frombuffer(data, dtype=np.int64)

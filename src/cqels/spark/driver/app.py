@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Self, get_args
 from uuid import uuid4
 
@@ -19,32 +20,40 @@ from cqels.engine.budgets import Budget
 from cqels.ingest import StreamDeclaration, StreamSettings, parse_declaration, settings_of
 from cqels.ingest.declarations import FUTURE
 from cqels.ingest.live_sources import is_live
+from cqels.ingest.source_address import shown_place
 from cqels.model.choices import Lost
 from cqels.model.errors import CqelsError
 from cqels.model.redact import redacted_url
 from cqels.model.time import parse_time
 from cqels.options import AppOptions
+from cqels.pipeline.instance.program import Dataset, Program
+from cqels.pipeline.lift.declared_lift import lift_of
+from cqels.pipeline.lift.row_lifts import Lift, Lifting
+from cqels.pipeline.source.file_catalog import CHANGED
+from cqels.pipeline.source.watched_data import WatchedData, WatchedFile
 from cqels.plan.algebra import Query, Service, Values, walk_plan
 from cqels.plan.prepare import planned as as_planned
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
+from cqels.spark.driver.dataset_changes import KeptDataset, accepted
+from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.declared_sources import DeclaredSource, DeclaredSources
 from cqels.spark.driver.manifest_builder import ManifestBuilder, check_outputs
 from cqels.spark.driver.pipeline_builder import PipelineBuilder
 from cqels.spark.driver.placement import BUFFERS, Load, placed
 from cqels.spark.driver.query_set import QuerySet
-from cqels.spark.lift.row_lifts import Lift
-from cqels.spark.operator.program import Dataset, Program
-from cqels.spark.source.file_catalog import CHANGED
+from cqels.spark.driver.receivers import Receivers
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
+from cqels.store.script import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from cqels.pipeline.sink.reject_files import Rejects
     from cqels.spark.driver.metrics import Metrics
     from cqels.spark.driver.migration import Migration
     from cqels.spark.driver.run import Run
-    from cqels.spark.rejects import Rejects
+    from cqels.spark.driver.run_clock import RunClock
     from cqels.spark.sinks import Sink
 
 LOST = get_args(Lost)
@@ -80,9 +89,12 @@ class App:
         store: Store | None = None,
         placement: str = BUFFERS,
         changing: bool = False,
+        latency: str = "normal",
         allow_service: str | Iterable[str] | None = None,
         allow_load: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
         service_refresh: Duration | None = None,
+        tick: Duration | None = None,
+        now: Callable[[], int] = time_ns,
     ) -> None:
         """`spark` is a session, or makes one when it is needed.
 
@@ -98,10 +110,17 @@ class App:
         Files are read once; with `follow` new ones and appended lines are waited for, and with `speed` their elements
         come at their own pace, so many times faster.  With `strict` the first malformed or late element ends the run.
 
+        With a low `latency` there is one engine instance, in the driver: a micro-batch is a third as long, and all
+        queries run on one core.
+
         What SERVICE and LOAD may reach is said by `allow_service` and `allow_load`, as for an `Engine`.  The driver
         asks an endpoint when a query is added, and again every `service_refresh` (5m if not said) while it runs; an
         answer that differs goes to the engines behind a micro-batch.  The checkpoint keeps the answers, and what the
         engines knew when: so results do not depend on when an engine is made again.
+
+        Streams in arrival time, and those that are silent for longer than their idle time, follow the wall clock, which
+        `now` tells in nanoseconds: then time goes on every `tick`, if not said a tenth of the shortest window, at least
+        a second and at most a minute.
         """
         self._begin(
             spark,
@@ -116,8 +135,11 @@ class App:
                 strict=strict,
                 placement=placement,
                 changing=changing,
+                latency=latency,
+                tick=None if tick is None else interval(tick),
             ),
             store,
+            now,
         )
         if allow_service is not None or allow_load is not None:
             self._store.services.permissions = Permissions.of(allow_service, allow_load)
@@ -134,10 +156,16 @@ class App:
         return made
 
     def _begin(
-        self, spark: SparkSession | Callable[[], SparkSession], options: AppOptions, store: Store | None
+        self,
+        spark: SparkSession | Callable[[], SparkSession],
+        options: AppOptions,
+        store: Store | None,
+        now: Callable[[], int] = time_ns,
     ) -> None:
-        self._session, self._options = spark, options
+        self._session, self._options, self._now = spark, options, now
         self._store = Store() if store is None else store  # an empty one is false
+        self.watched = WatchedData()
+        """The static files that change the dataset when they have changed."""
         self._known: dict[str, Values] = {}
         """What endpoints answered first, as the checkpoint knows it."""
         self._sources = DeclaredSources(options.follow)
@@ -156,6 +184,11 @@ class App:
         return self._session
 
     @property
+    def store(self) -> Store:
+        """The dataset, as updates have made it."""
+        return self._store
+
+    @property
     def queries(self) -> tuple[Query, ...]:
         return tuple(self._queries.by_name.values())
 
@@ -167,14 +200,21 @@ class App:
         lift: Lift,
         lateness: Duration = 0,
         idle: Duration = 0,
+        clock: str = "event",
         future: Duration | None = FUTURE,
+        punctuated: bool = False,
     ) -> None:
         """Declare a stream: the rows of a source (`row_lifts.py` says which columns), and how they are lifted.
 
-        An element further beyond the wall clock than `future` is rejected, with None never.  A stream that is declared
-        again has one more source.
+        With the clock `arrival` an element's time is what the source has recorded in the column `time`, or `timestamp`
+        of Kafka.  An element further beyond the wall clock than `future` is rejected, with None never.  Only a stream
+        that is `punctuated` has punctuations.  A stream that is declared again has one more source.
         """
-        settings = StreamSettings(checked_iri("stream", iri), duration(lateness), duration(idle))
+        if clock not in ("event", "arrival"):
+            raise CqelsError(f"'{clock}' is not a clock", hint="it is event or arrival")
+        settings = StreamSettings(
+            checked_iri("stream", iri), duration(lateness), duration(idle), clock == "arrival", lift.unit, punctuated
+        )
         limit = None if future is None else duration(future)
         self._declare(settings, DeclaredSource(settings.iri, rows, lift, future=limit))
 
@@ -189,18 +229,53 @@ class App:
             raise CqelsError(f"'{changed}' is not what can be done with a changed file", hint=", ".join(CHANGED))
         each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
         if is_live(each):
-            hint = "write it to a file, which --follow waits for more of; or run in this process: --engine embedded"
-            raise CqelsError(f"stream <{each.iri}>: Spark reads files, not '{each.path}'", hint=hint)
+            raise CqelsError(f"stream <{each.iri}>: '{shown_place(each)}' is not of files", hint="app.source(…)")
         self._declare(settings_of([each])[each.iri], DeclaredSource(each.iri, files=each, changed=choice))
+
+    def source(self, declaration: str | StreamDeclaration, *, changed: str = "stop") -> None:
+        """Declare a stream of any source, as on the command line: files, or `<iri>=mqtt://host/topic?template=…`.
+
+        Receivers run in the driver and write to inboxes below the checkpoint, which workers read: on a cluster it has
+        to be in a file system that all machines share.  Kafka is read by Spark's connector, which the session has to
+        have (`cqels.spark.session.kafka_connector`; the command line adds it).
+        """
+        each = parse_declaration(declaration) if isinstance(declaration, str) else declaration
+        if not is_live(each):
+            self.files(each, changed=changed)
+            return
+        future = None if each.clock == "arrival" else FUTURE if each.future is None else each.future
+        self._declare(
+            settings_of([each])[each.iri], DeclaredSource(each.iri, lift=lift_of(each), live=each, future=future)
+        )
 
     def _declare(self, settings: StreamSettings, source: DeclaredSource) -> None:
         if self._sources.declare(settings, source):
             self._queries.declare(settings)
 
-    def load(self, path: str | os.PathLike[str], graph: str | None = None, *, format: str | None = None) -> int:
-        """Add the triples of a file to the dataset: how many the file has."""
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        graph: str | None = None,
+        *,
+        format: str | None = None,
+        watch: bool = False,
+    ) -> int:
+        """Add the triples of a file to the dataset: how many the file has.
+
+        One that is to `watch` changes the dataset whenever it has changed, while the application runs: the difference
+        is an update, as those of `Run.update` are.
+        """
         name = None if graph is None else NamedNode(checked_iri("graph", graph))
+        if watch:
+            return self.watched.add(WatchedFile(str(path_of("path", path)), format, name), self._store)
         return self._store.load(path_of("path", path), name, format=format)
+
+    def update(self, change: str | Callable[[Store], Any]) -> None:
+        """Change the dataset before it runs, by a SPARQL Update or a function of the store. Later, see `Run.update`."""
+        if isinstance(change, str):
+            execute(self._store, change)
+        else:
+            change(self._store)
 
     def add(
         self,
@@ -223,6 +298,13 @@ class App:
         where that can be.  A variable that is selected, ordered or grouped by and bound nowhere is an error, unless the
         query is read `lenient`.
         """
+        if spread is not False and self._options.is_low_latency:
+            if spread:
+                raise CqelsError(
+                    "the low-latency mode has one engine instance, so nothing is spread",
+                    hint="leave out spread, or latency",
+                )
+            spread = False
         budget = Budget.of(memory, time)
         planned, source = as_planned(query, name=name, emit=emit, policy=policy, dialect=dialect, lenient=lenient)
         return self._queries.add(planned, source, budget, spread=spread)
@@ -305,7 +387,7 @@ class App:
         where = {each.name or "": 0 for each in linked}
         dataset = Dataset.of(self._store)
         dataset = replace(dataset, quads=self._pipelines.carried(dataset.quads))
-        return self._pipelines.results(uuid4().hex, where, self._manifests.keys(1), dataset, None)
+        return self._pipelines.results(uuid4().hex, where, self._manifests.new_keys(1), dataset, None)
 
     # ------------------------------------------------------------ running
 
@@ -354,16 +436,24 @@ class App:
     ) -> Run:
         from cqels.spark.driver.run import Run
 
+        if checkpoint.read() is not None:
+            self.watched.go_back(self._store, checkpoint.watched)
         dataset = Dataset.of(self._store)
         digest = "" if self._options.checkpoint is None else dataset.digest
         before = check_outputs(checkpoint, self.queries, self._sources, (*sinks, rejects), lost)
+        beginning = None
+        if before is not None and before.updates and self._options.checkpoint is not None:
+            kept = KeptDataset(checkpoint.datasets, Updates(checkpoint.updates))
+            if accepted(kept, self._store, digest, before.data):
+                digest, beginning = before.data, kept.beginning
         manifest = self._manifests.begin(checkpoint, before, digest)
-        dataset = checkpoint.dataset(dataset)
+        dataset = beginning or checkpoint.dataset(dataset)
         self._known = checkpoint.answers(before)
         self.keep_answers(checkpoint, manifest)
         if before is None:
             checkpoint.stage_files.begin()
         checkpoint.write(manifest)
+        self.watched.open(checkpoint.watched)
         run = Run(
             self,
             checkpoint,
@@ -371,6 +461,8 @@ class App:
             sinks,
             rejects,
             metrics,
+            self._clock(checkpoint) if manifest.clock else None,
+            Receivers(self._sources.received, checkpoint.folder),
             ends=self._sources.all_end,
             paced=self._options.speed is not None,
             strict=self._options.strict,
@@ -383,9 +475,20 @@ class App:
             raise
         return run
 
+    def _clock(self, checkpoint: Checkpoint) -> RunClock:
+        from cqels.spark.driver.run_clock import RunClock
+
+        return RunClock(checkpoint.clock, self._sources.clocked, tick=self._options.tick, now=self._now)
+
     def pipeline(self, name: str, manifest: Manifest, dataset: Dataset, checkpoint: Checkpoint) -> DataFrame:
         """The results of all engine instances of a manifest."""
         return self._pipelines.of_manifest(name, manifest, dataset, checkpoint)
+
+    def in_driver(
+        self, name: str, manifest: Manifest, dataset: Dataset, checkpoint: Checkpoint
+    ) -> tuple[DataFrame, Program, dict[int, Lifting]]:
+        """What arrives at the engine instance of a manifest of low latency, what that runs, and what it lifts."""
+        return self._pipelines.in_driver(name, manifest, dataset, checkpoint)
 
     # ------------------------------------------------------------ changing what runs
 
@@ -420,7 +523,7 @@ class App:
         def migration(now: Manifest) -> Migration:
             from cqels.spark.driver.migration import Migration
 
-            return Migration(self._spark, checkpoint, before, now, program, self._partitions())
+            return Migration(self._spark, checkpoint, before, now, program, now.partitions or self._partitions())
 
         return self._manifests.change(before, dropped, move, loads, migration)
 

@@ -11,11 +11,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from cqels.ingest import Rejected
+from cqels.pipeline.lift.row_schemas import LATE, REJECTED, RESULTS
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Query
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.global_stages import NO_FILE, CheckpointedStage, PartOutput
-from cqels.spark.lift.row_schemas import LATE, REJECTED, RESULTS
-from cqels.spark.sink.result_batch import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -37,6 +37,12 @@ class BatchResults:
         """Read the results of these queries of the application too."""
         self.queries |= {query.name or "": query for query in queries}
         self._parts |= self._app.parts
+
+    @property
+    def whole(self) -> dict[str, Query]:
+        """The queries that are not partitioned: their results are those of one engine instance."""
+        names = (part for part, whole in self._parts.items() if part == whole and part not in self._stages)
+        return {name: self.queries[name] for name in names if name in self.queries}
 
     def open_stages(self, manifest: Manifest) -> None:
         """Have the global stages of the queries that run now, and no others."""

@@ -6,42 +6,38 @@ refused, with the differences.  The names of folders, files and fields are its f
 
 from __future__ import annotations
 
-import fcntl
 import json
-import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from socket import gethostname
 from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
 from cqels.model.checksummed import seal_json, unseal_json
+from cqels.model.durable_files import write_durably
 from cqels.model.errors import CqelsError, Damaged
+from cqels.model.folder_lock import LOCK, FolderLock
 from cqels.model.release import RELEASE
 from cqels.model.sizes import format_size
 from cqels.model.time import format_duration
+from cqels.pipeline.instance.program import Dataset, ShippedBytes
 from cqels.plan.algebra import Values
 from cqels.spark.driver.global_stages import LastFilesIndex
-from cqels.spark.operator.program import Dataset, ShippedBytes
-from cqels.spark.sink.exactly_once_file import write_durably
+from cqels.spark.operator.state_layouts import FIVE_VARIABLES
 from cqels.store.service_answers import Answers, read_answers, write_answers
 
-VERSION = 3
+VERSION = 4
 """Of the file; what an older one from 3 on says is understood."""
 _OLDEST = 3
 _ANEW = "begin with a new checkpoint"
-_LOCK = "lock"
+_IN_USE = "one run at a time goes on from a checkpoint: stop that one, or wait for its end"
 _PART = 512
 """Bytes that have a checksum of Hadoop's."""
 _SUM = re.compile(rb"# crc32 ([0-9a-f]{8})\n\Z")
-_LOG = logging.getLogger("cqels")
 
 
 @dataclass
@@ -54,7 +50,7 @@ class Manifest:
     """Those of the instances' state: they stay the same if a later session asks for another number of partitions."""
     start: int
     streams: list[dict[str, Any]]
-    """In the order of their numbers: IRI, lateness, idle, arrival, and whether they end."""
+    """In the order of their numbers: IRI, lateness, idle, arrival, punctuated, and whether they end."""
     data: str
     """The digest of the static data."""
     queries: dict[str, str] = field(default_factory=dict)
@@ -81,6 +77,14 @@ class Manifest:
     """There are answers of endpoints."""
     updates: bool = False
     """Spark has a source of updates (`cqels.spark.driver.dataset_updates`) beside those of the streams."""
+    clock: bool = False
+    """Spark has a source of heartbeats by the wall clock (`cqels.spark.source.clock_source`) behind all others."""
+    layout: int = FIVE_VARIABLES
+    """That of the engines' state in Spark's state store (`cqels.spark.operator.state_layouts`)."""
+    partitions: int = 0
+    """Spark's tasks for the engine instances; 0 in checkpoints of releases that left it to the session."""
+    latency: str = "normal"
+    """With low, there is one engine instance in the driver, whose state is in a folder of the checkpoint."""
     ended: bool = False
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
@@ -107,7 +111,12 @@ class Checkpoint:
         """The last files of all global stages."""
         self._services = folder / "services"
         self.updates = folder / "updates"
-        self._lock: int | None = None
+        self.instance = folder / "instance"
+        """The state of the engine instance in the driver, where the latency is low."""
+        self.clock = folder / "clock.json"
+        self.datasets = folder / "dataset"
+        self.watched = folder / "watched"
+        self._lock = FolderLock(folder, "the checkpoint", hint=_IN_USE)
 
     @property
     def spark(self) -> str:
@@ -163,31 +172,11 @@ class Checkpoint:
 
     def lock(self) -> None:
         """Have it for this run alone, until `unlock` or the end of the process; refuse if another run has it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / _LOCK
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = _owner(path)
-            os.close(file)
-            raise CqelsError(
-                f"the checkpoint {self.folder} is in use by {owner}",
-                hint="one run at a time goes on from a checkpoint: stop that one, or wait for its end",
-            ) from None
-        except OSError as error:  # a file system without locks
-            _LOG.warning("the checkpoint %s cannot be locked: %s", self.folder, error.strerror)
-        run = {"pid": os.getpid(), "host": gethostname(), "started": datetime.now(UTC).isoformat(timespec="seconds")}
-        os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(run).encode(), 0)
-        self._lock = file
+        self._lock.acquire()
 
     def unlock(self) -> None:
         """Let another run have it."""
-        if self._lock is not None:
-            os.ftruncate(self._lock, 0)
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def keep(self, content: bytes) -> str:
         """A new file with what an instance begins with: its name."""
@@ -216,7 +205,7 @@ class Checkpoint:
         """Be new: what there was goes to a folder in it, last what says what it is of."""
         aside = self.folder / f"before-{manifest.id}"
         aside.mkdir(exist_ok=True)  # a process may have been ended in the middle of this
-        there = [path for path in self.folder.iterdir() if path.name != _LOCK and "before-" not in path.name]
+        there = [path for path in self.folder.iterdir() if path.name != LOCK and "before-" not in path.name]
         for path in sorted(there, key=lambda path: path == self._file):
             path.rename(aside / path.name)
         return aside
@@ -343,15 +332,6 @@ def fits(file: Path, checksum: Path) -> bool:
         while part := content.read(size):
             sums.append(crc32(part).to_bytes(4, "big"))
     return expected[8:] == b"".join(sums)
-
-
-def _owner(lock: Path) -> str:
-    """Who has a lock, in words."""
-    try:
-        owner = json.loads(lock.read_text())
-        return f"process {owner['pid']} on {owner['host']}, since {owner['started']}"
-    except (OSError, ValueError, KeyError):
-        return "another run"
 
 
 def _changes(before: Manifest, now: Manifest) -> list[str]:

@@ -1,27 +1,31 @@
-"""Updates of the dataset while a pipeline runs, such as new answers of SERVICE endpoints: a source beside the streams.
+"""Updates of the dataset while a pipeline runs, those of SERVICE answers among them: a source beside the streams.
 
 They are files of the checkpoint, which Spark reads as one more source.  So Spark records which micro-batch each update
 belongs to before that begins: a repeated micro-batch has the same updates, and each comes once, after all elements of
-its micro-batch.  A file stays until another one of its topic has been read, so the files that remain, in their order,
-lead to what the engines know.
+its micro-batch.  A file with an answer stays until another one of its topic has been read, so the files that remain, in
+their order, lead to what the engines know.  A file with quads stays until `dataset_changes.py` forgets it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from cqels.model.checksummed import seal_json, unseal_json
+from cqels.model.durable_files import write_durably
+from cqels.pipeline.lift.row_schemas import COMMAND
 from cqels.plan.algebra import Values
-from cqels.spark.lift.row_schemas import COMMAND
-from cqels.spark.sink.exactly_once_file import write_durably
 from cqels.store.service_answers import answers_as_json, answers_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ENDING = ".json"
+_DATA = "data"
+"""The topic of changes of the graphs; that of an answer is the key of what was asked."""
 _ANEW = "begin with a new checkpoint"
 _FOREVER = "36500d"
 """A file is new however old it is: the clock of the machine may have been set back."""
@@ -34,18 +38,43 @@ class Updates:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._last = max((number for number, _, _ in self._files()), default=-1)
+        self._lock = Lock()
 
     def answer(self, key: str, table: Values) -> int:
         """Write an update with what an endpoint answers now; after the return it survives a crash. Its number."""
-        self._last += 1
-        content = seal_json({"answers": answers_as_json({key: table})})
-        write_durably(self.folder / f"{self._last:012}-{key}{_ENDING}", content.encode())
-        return self._last
+        return self._write(key, {"answers": answers_as_json({key: table})})
+
+    def change(self, command: str) -> int:
+        """Write an update of the graphs, a command of `instance_commands.update_command`. Its number."""
+        return self._write(_DATA, json.loads(command))
+
+    def _write(self, topic: str, content: dict[str, Any]) -> int:
+        with self._lock:
+            number = self._last + 1
+            write_durably(self.folder / f"{number:012}-{topic}{_ENDING}", seal_json(content).encode())
+            self._last = number
+            return number
+
+    def changes(self, after: int = -1) -> list[tuple[int, dict[str, Any]]]:
+        """The updates of the graphs with larger numbers, those included that engines have not read yet."""
+        return [
+            (number, unseal_json(path.read_bytes(), f"{path}", hint=_ANEW))
+            for number, topic, path in self._files()
+            if topic == _DATA and number > after
+        ]
+
+    def forget_changes(self, last: int) -> None:
+        """Remove updates of the graphs up to this number, but not the last of all: its number is taken."""
+        for number, topic, path in self._files()[:-1]:
+            if topic == _DATA and number <= last:
+                path.unlink(missing_ok=True)
 
     def answers(self) -> dict[str, Values]:
         """The answers of endpoints in all updates, those included that engines have not read yet."""
         found: dict[str, Values] = {}
-        for _, _, path in self._files():
+        for _, topic, path in self._files():
+            if topic == _DATA:
+                continue
             found |= answers_of_json(unseal_json(path.read_bytes(), f"{path}", hint=_ANEW)["answers"])
         return found
 
@@ -53,7 +82,7 @@ class Updates:
         """Remove what engines need no more that have read all up to this number, in micro-batches that are done."""
         topics: set[str] = set()
         for number, topic, path in reversed(self._files()):
-            if number <= last:
+            if number <= last and topic != _DATA:
                 if topic in topics:
                     path.unlink(missing_ok=True)
                 topics.add(topic)
@@ -67,7 +96,7 @@ class Updates:
         return sorted(found)
 
     def rows(self, spark: SparkSession, instances: Sequence[int]) -> DataFrame:
-        """Each update as arriving rows (`cqels.spark.lift.row_schemas`), one for each of these instances."""
+        """Each update as arriving rows (`cqels.pipeline.lift.row_schemas`), one for each of these instances."""
         from pyspark.sql import functions
 
         reader = spark.readStream.format("text").option("wholetext", "true").option("maxFileAge", _FOREVER)

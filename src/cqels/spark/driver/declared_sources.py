@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cqels.engine.event_time.wall_clock import follows, unclocked
 from cqels.ingest import StreamDeclaration, StreamSettings
 from cqels.ingest.declarations import check_same
-from cqels.spark.lift.row_lifts import Lift
-from cqels.spark.source.file_catalog import Changed
+from cqels.ingest.source_options import STANDARD_INPUT
+from cqels.pipeline.lift.row_lifts import Lift
+from cqels.pipeline.source.file_catalog import Changed
+from cqels.pipeline.source.source_registry import is_received
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,12 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSource:
-    """Where elements of a stream come from: the rows of a DataFrame and how they are lifted, or files."""
+    """Where elements of a stream come from: the rows of a DataFrame with their lifting, files, or a live source."""
 
     iri: str
     rows: DataFrame | None = None
     lift: Lift | None = None
     files: StreamDeclaration | None = None
+    live: StreamDeclaration | None = None
     changed: Changed = "stop"
     future: int | None = None
 
@@ -51,13 +55,32 @@ class DeclaredSources:
     @property
     def bounded(self) -> frozenset[int]:
         """The sources that end, and are waited for."""
-        return frozenset(
-            number for number, each in enumerate(self.sources) if each.files is not None and not self.follow
-        )
+        return frozenset(number for number, each in enumerate(self.sources) if self._ends(each))
 
     @property
     def all_end(self) -> bool:
-        return not self.follow and all(each.files is not None for each in self.sources)
+        return all(map(self._ends, self.sources))
+
+    def _ends(self, source: DeclaredSource) -> bool:
+        is_input = source.live is not None and source.live.path == STANDARD_INPUT
+        return not self.follow and (source.files is not None or is_input)
+
+    @property
+    def received(self) -> dict[int, StreamDeclaration]:
+        """The live sources that go through an inbox, by their numbers."""
+        live = {number: each.live for number, each in enumerate(self.sources) if each.live is not None}
+        return {number: each for number, each in live.items() if is_received(each)}
+
+    @property
+    def clocked(self) -> list[StreamSettings]:
+        """The streams as the wall clock sees them: those of files that end do not follow it."""
+        end = {self.sources[number].iri for number in self.bounded}
+        return [unclocked(each) if each.iri in end else each for each in self.streams.values()]
+
+    @property
+    def follow_the_clock(self) -> bool:
+        """Some stream follows the wall clock while nothing arrives."""
+        return any(map(follows, self.clocked))
 
     @property
     def not_files(self) -> list[str]:
@@ -87,6 +110,7 @@ class DeclaredSources:
                 "lateness": each.lateness,
                 "idle": each.idle,
                 "arrival": each.arrival,
+                "punctuated": each.punctuated,
                 "ends": [number in bounded for number, source in enumerate(self.sources) if source.iri == each.iri],
             }
             for each in self.streams.values()

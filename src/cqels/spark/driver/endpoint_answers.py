@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from cqels.pipeline.sink.exactly_once_file import not_written
 from cqels.spark.driver.dataset_updates import Updates
-from cqels.spark.sink.exactly_once_file import not_written
 from cqels.store.service import same_solutions
 
 if TYPE_CHECKING:
@@ -21,10 +20,10 @@ _LOG = logging.getLogger("cqels")
 class EndpointAnswers:
     """Sends the answers of endpoints that have changed, as updates of the dataset (`dataset_updates.py`)."""
 
-    def __init__(self, app: App, folder: Path | None, is_closed: Callable[[], bool]) -> None:
-        """`folder` is that of the updates; None where the checkpoint is of a release that had none."""
+    def __init__(self, app: App, updates: Updates | None, is_closed: Callable[[], bool]) -> None:
+        """`updates` are those of the checkpoint; None where it is of a release that had none."""
         self._app, self._is_closed = app, is_closed
-        self._updates = None if folder is None else Updates(folder)
+        self._updates = updates
         self._sent = {} if self._updates is None else self._updates.answers()
         """The answers that were sent to the engines, after those that they began with."""
         self._in_flight: dict[str, int] = {}

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from cqels.model.errors import CqelsError, DataError, Source
+from cqels.pipeline.sink.sink_protocol import DeliveryStopped
 
 _OF_SPARK = (Py4JError, PySparkException)
 FAULTS = (*_OF_SPARK, OSError)
@@ -91,7 +92,7 @@ def of_sink(sink: Any) -> Iterator[None]:
     """Say which sink failed, whatever it raises."""
     try:
         yield
-    except CqelsError:
+    except (CqelsError, DeliveryStopped):
         raise
     except Exception as error:
         reason = failure(error) if isinstance(error, _OF_SPARK) else CqelsError(f"{type(error).__name__}: {error}")

@@ -20,11 +20,11 @@ import pyarrow.ipc
 
 from cqels.engine.global_stage import GlobalStage
 from cqels.model.checksummed import seal, seal_json, unseal, unseal_json
+from cqels.model.durable_files import write_durably
 from cqels.model.errors import Damaged
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Query
 from cqels.plan.partitioning import NEWEST_NAME
-from cqels.spark.sink.exactly_once_file import write_durably
-from cqels.spark.sink.result_batch import Sent
 
 _ALL = ".all"
 """The suffix of a file with all solutions."""

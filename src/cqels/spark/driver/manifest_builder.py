@@ -16,6 +16,7 @@ from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.declared_sources import DeclaredSources
 from cqels.spark.driver.placement import Load, keys, placed
 from cqels.spark.driver.query_set import QuerySet
+from cqels.spark.operator.state_layouts import TWO_VARIABLES
 
 if TYPE_CHECKING:
     from cqels.spark.driver.migration import Migration
@@ -59,6 +60,16 @@ def check_outputs(
     return None
 
 
+def _check_latency(checkpoint: Checkpoint, before: Manifest, now: Manifest) -> None:
+    """Refuse to go on with an engine that is elsewhere, whose state is too."""
+    if before.latency != now.latency:
+        raise CqelsError(
+            f"the checkpoint {checkpoint.folder} is of a run with {before.latency} latency, and this one has "
+            f"{now.latency}",
+            hint=f"go on with latency {before.latency}, or begin with a new checkpoint",
+        )
+
+
 @dataclass(frozen=True)
 class ManifestBuilder:
     """Makes manifests of the sources and queries that there are."""
@@ -73,7 +84,7 @@ class ManifestBuilder:
         """What the checkpoint belongs to when a run begins; `data` is the digest of the dataset."""
         if before is not None:
             self.queries.set_part_counts(before.spread)
-        groups = self.keys(self.instance_count()) if before is None else before.keys
+        groups = self.new_keys(self.instance_count()) if before is None else before.keys
         now = Manifest(
             id=uuid4().hex if before is None else before.id,
             instances=len(groups),
@@ -82,9 +93,14 @@ class ManifestBuilder:
             data=data,
             streams=self.sources.for_manifest(),
             updates=before is None or before.updates,
+            latency=self.options.latency,
+            clock=self._has_clock(before),
+            layout=TWO_VARIABLES if before is None else before.layout,
+            partitions=self.fewest_partitions(len(groups)) if before is None else before.partitions,
             **self.queries.for_manifest(),
         )
         if before is not None:
+            _check_latency(checkpoint, before, now)
             self.recognize(before, now)
             checkpoint.check(before, now)
             now.ended, now.origins, now.again = before.ended, before.origins, before.again
@@ -94,6 +110,15 @@ class ManifestBuilder:
         running = self.queries.running
         now.placed = self.placed([running[name] for name in now.queries], now.instances, before)
         return now
+
+    def _has_clock(self, before: Manifest | None) -> bool:
+        """Whether time goes on by the wall clock; the sources of a checkpoint stay what they are."""
+        wanted = self.sources.follow_the_clock and self.options.speed is None
+        if before is None:
+            return wanted
+        if wanted and not before.clock:
+            _LOG.warning("the checkpoint was made without a clock: time stands still while nothing arrives")
+        return before.clock
 
     def recognize(self, before: Manifest, now: Manifest) -> None:
         """Know queries whose text is as it was by the fingerprints that they had: another release planned them."""
@@ -163,11 +188,21 @@ class ManifestBuilder:
         return placed(queries, instances, known, strategy=self.options.placement, loads=loads, closed=closed)
 
     def instance_count(self) -> int:
+        if self.options.is_low_latency:
+            return 1
         if self.options.instances is not None:
             return self.options.instances
         running = [*self.queries.running.values()]
         apart = placed(running, 1 + len(running), strategy=self.options.placement)
         return max(1, min(self.partitions(), len(set(apart.values()))))
 
-    def keys(self, instances: int) -> list[int]:
-        return keys(instances, self.partitions())
+    def new_keys(self, instances: int) -> list[int]:
+        """The keys of the instances of a new checkpoint."""
+        return keys(instances, self.fewest_partitions(instances))
+
+    def fewest_partitions(self, instances: int) -> int:
+        """Spark's tasks for so many instances: no more, since one without an instance costs as much as any.
+
+        Where queries will be added, there are as many as the session has.
+        """
+        return self.partitions() if self.options.changing else min(instances, self.partitions())

@@ -12,13 +12,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cqels.model.errors import CqelsError
+from cqels.pipeline.instance.engine_instance import Instance
+from cqels.pipeline.instance.instance_commands import Arrival
+from cqels.pipeline.instance.program import Origin, Program
 from cqels.plan.algebra import Query
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.placement import Load, another_key, linked, partition
-from cqels.spark.operator.engine_instance import Instance
-from cqels.spark.operator.instance_commands import Arrival
-from cqels.spark.operator.program import Origin, Program
-from cqels.spark.operator.stateful_processor import Head, checked_commands, checked_log
+from cqels.spark.operator.state_layouts import (
+    FIVE_VARIABLES,
+    Head,
+    Stored,
+    checked_commands,
+    checked_log,
+    checked_snapshot,
+    stored_entries,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +92,8 @@ class Migration:
         known = self.before.origins.get(str(source))
         begun = None if known is None else (self.checkpoint.folder / known).read_bytes()
         key = self.before.keys[source]
-        return origin_of(self.program(source), lambda variable: self._read(variable, key), names, begun)
+        layout = self.before.layout
+        return origin_of(self.program(source), lambda variable: self._read(variable, key), names, begun, layout)
 
     def _read(self, variable: str, key: int) -> list[Any]:
         """A variable of the state of an instance: its value or its entries; nothing before the first micro-batch."""
@@ -96,7 +105,11 @@ class Migration:
 
 
 def origin_of(
-    program: Program, read: Callable[[str], list[Any]], names: Collection[str], begun: bytes | None = None
+    program: Program,
+    read: Callable[[str], list[Any]],
+    names: Collection[str],
+    begun: bytes | None = None,
+    layout: int = FIVE_VARIABLES,
 ) -> Origin | None:
     """The state of some queries of an instance, from the variables of its state; None if there is none.
 
@@ -105,13 +118,20 @@ def origin_of(
     head = read("head")
     if head:
         known = Head.read(head[0][0])
-        commands = checked_commands(read("commands"), known)[: known.saved_commands]
-        saved = b"".join(bytes(chunk) for (chunk,) in read("snapshot"))
-        return _restricted(Instance.rebuild(program, commands, saved, checked_log(read("log"), known)), names)
+        stored = _stored(read, known) if layout == FIVE_VARIABLES else stored_entries(read("entries"), known)
+        commands = stored.commands[: known.saved_commands]
+        return _restricted(Instance.rebuild(program, commands, stored.saved, stored.log), names)
     if begun is None:
         return None
     origin = Origin.read(begun)
     return _restricted(Instance.rebuild(program, origin.commands, origin.saved), names)
+
+
+def _stored(read: Callable[[str], list[Any]], head: Head) -> Stored:
+    """What the variables of the first layout have."""
+    saved = b"".join(bytes(chunk) for (chunk,) in read("snapshot"))
+    commands, log = checked_commands(read("commands"), head), checked_log(read("log"), head)
+    return Stored(commands, checked_snapshot(saved, head), log)
 
 
 def _restricted(instance: Instance, names: Collection[str]) -> Origin:

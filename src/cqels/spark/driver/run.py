@@ -18,29 +18,41 @@ from pyspark.files import SparkFiles
 
 from cqels.ingest import RejectLog
 from cqels.model.errors import CqelsError, DataError
+from cqels.pipeline.instance.program import Dataset
+from cqels.pipeline.lift.row_schemas import REPORT, SENT_COLUMNS
+from cqels.pipeline.sink.fan_out import separate
+from cqels.pipeline.sink.sink_protocol import DeliveryStopped, Refusing, Waiting
 from cqels.plan.algebra import Query
 from cqels.spark.driver.batch_results import BatchResults, rejected_in
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
+from cqels.spark.driver.dataset_changes import DatasetChanges, KeptDataset
+from cqels.spark.driver.dataset_updates import Updates
+from cqels.spark.driver.driver_instance import DriverInstance
 from cqels.spark.driver.endpoint_answers import EndpointAnswers
 from cqels.spark.driver.failure_reason import FAULTS, failure, of_sink, one_sentence
 from cqels.spark.driver.placement import Load
-from cqels.spark.lift.row_schemas import REPORT
 from cqels.spark.operator.arena_files import FOLDER
-from cqels.spark.operator.program import Dataset
+from cqels.spark.session.spark_session import partitioned
+from cqels.spark.sink.task_output import TaskSinks
 from cqels.spark.sinks import Lasting
+from cqels.store.dataset import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming import StreamingQuery
 
+    from cqels.pipeline.sink.reject_files import Rejects
     from cqels.spark.driver.app import App
     from cqels.spark.driver.metrics import Metrics
-    from cqels.spark.rejects import Rejects
+    from cqels.spark.driver.receivers import Receivers
+    from cqels.spark.driver.run_clock import RunClock
     from cqels.spark.sinks import Sink
 
 _LOG = logging.getLogger("cqels")
 _TICK = 0.2
 """Seconds between looks at whether a pipeline still runs."""
+_LOOK = 1.0
+"""Seconds between looks at watched files."""
 _LONGEST_COMMIT = 10.0
 """Seconds that Spark has to write down that a delivered micro-batch was the last one."""
 
@@ -60,6 +72,8 @@ class Run:
         sinks: Sequence[Sink],
         rejects: Rejects | None,
         metrics: Metrics | None,
+        clock: RunClock | None = None,
+        receivers: Receivers | None = None,
         *,
         ends: bool,
         paced: bool,
@@ -69,25 +83,31 @@ class Run:
         self._app = app
         self._results = BatchResults(app, checkpoint)
         self._checkpoint, self._manifest = checkpoint, manifest
-        self._sinks, self._rejects, self.metrics = tuple(sinks), rejects, metrics
+        self._sinks, self._rejects, self.metrics = separate(sinks), rejects, metrics
+        self._task_sinks = TaskSinks(self._sinks)
         self._reject_log = RejectLog()
         self._ends, self._paced, self._strict, self._temporary = ends, paced, strict, temporary
         self._ended: set[int] = set()
-        self._all_ended, self._done = Event(), Event()
+        self._all_ended, self._done, self._stopping = Event(), Event(), Event()
         self._working, self._delivering, self._changing = Lock(), Lock(), Lock()
         self._delivered = -1
         if manifest.ended:
             self._all_ended.set()
-        self._closed = self._paused = self._refused = False
+        self._closed = self._delivery_stopped = self._paused = self._refused = False
         self._fault: Exception | None = None
         """What ended the run, as far as it is known here."""
         self._begun: dict[int, int] = {}
         """Instances, and the first micro-batches that they reported."""
         self._loads: dict[int, Load] = {}
-        updates = checkpoint.updates if manifest.updates else None
+        updates = Updates(checkpoint.updates) if manifest.updates else None
         self._endpoints = EndpointAnswers(app, updates, lambda: self._closed)
+        kept = None if updates is None else KeptDataset(checkpoint.datasets, updates)
+        self._changes = DatasetChanges(lambda: app.store, kept, updates)
+        self._clock, self._receivers = clock, receivers
         self._dataset, self._trigger = Dataset(), ""
         self._query: StreamingQuery | None = None
+        self._instance: DriverInstance | None = None
+        """The engine instance, where the latency is low."""
         self.name = uuid4().hex
         """What the engines of this run are known by."""
         self._stop_listening: Callable[[], None] = lambda: None
@@ -114,8 +134,18 @@ class Run:
         if not self._manifest.finished:
             self._checkpoint.tidy()
             self._endpoints.send()
+            if self._receivers is not None:
+                self._receivers.open(self._source_failed)
             self._start_query()
             self._endpoints.ask_again()
+            if self._clock is not None:
+                self._clock.start(lambda: self._has_read_all)
+            if self._app.watched.files:
+                Thread(target=self._watch, daemon=True, name="cqels-data").start()
+
+    def _source_failed(self, error: CqelsError) -> None:
+        """A source cannot go on: that ends the run."""
+        self._fault = self._fault or error
 
     def _note_outputs(self) -> None:
         """Write down where results are, so that a later run knows if they are gone."""
@@ -128,19 +158,34 @@ class Run:
     def _start_query(self) -> None:
         """Start the streaming query of Spark that the manifest describes."""
         self._results.open_stages(self._manifest)
-        frame = self._app.pipeline(self.name, self._manifest, self._dataset, self._checkpoint)
-        self._query = (
-            frame.writeStream.foreachBatch(self._deliver)
-            .queryName(f"cqels: {', '.join(self._manifest.placed)}"[:200])
-            .option("checkpointLocation", self._checkpoint.spark)
-            .trigger(processingTime=self._trigger)
-            .start()
-        )
+        frame = self._frame()
+        with partitioned(frame.sparkSession, self._manifest.partitions):
+            self._query = (
+                frame.writeStream.foreachBatch(self._deliver)
+                .queryName(f"cqels: {', '.join(self._manifest.placed)}"[:200])
+                .option("checkpointLocation", self._checkpoint.spark)
+                .trigger(processingTime=self._trigger)
+                .start()
+            )
+        if self._clock is not None:
+            self._clock.set_queries(self._app.queries)
         if self.metrics is not None:
             self._stop_listening()
             self._stop_listening = self.metrics.listen(frame.sparkSession, str(self._query.id))
         if self._ends:
             Thread(target=self._wait_for_all, args=[self._query], daemon=True).start()
+
+    def _frame(self) -> DataFrame:
+        """The rows that the engines send; or where the latency is low, those that arrive at the one in this process."""
+        known = self.name, self._manifest, self._dataset, self._checkpoint
+        if self._manifest.latency == "normal":
+            return self._app.pipeline(*known)
+        frame, program, liftings = self._app.in_driver(*known)
+        if self._instance is not None:
+            self._instance.close()
+        self._instance = DriverInstance(self._checkpoint.instance, program, self._manifest.keys[0], liftings)
+        self._instance.open(self._checkpoint.done)
+        return frame
 
     # ------------------------------------------------------------ endpoints
 
@@ -148,6 +193,37 @@ class Run:
     def services(self) -> list[dict[str, str]]:
         """What queries ask of endpoints: how often, when they last were asked, with how many rows, and failures."""
         return self._app.services
+
+    # ------------------------------------------------------------ change of the dataset
+
+    def update(self, change: str | Callable[[Store], Any]) -> bool:
+        """Change the dataset while it runs: by a SPARQL Update, or by a function of the store.
+
+        All engine instances apply it behind a micro-batch, the same one whenever that is repeated, and queries that
+        read what has changed have a tick.  After the return it survives a crash.  False if it changes nothing.
+        """
+        if self._closed or self._query is None:
+            raise CqelsError("the application does not run", hint="change its data with app.update(…), then run it")
+        if self._manifest.ended:
+            raise CqelsError("all streams have ended: there is nothing left that a change could be seen by")
+        return self._changes.update(change, lambda: self._dataset)
+
+    def _watch(self) -> None:
+        """Look at watched files from time to time."""
+        while not self._stopping.wait(_LOOK):
+            if not self._paused:
+                self.look_at_data()
+
+    def look_at_data(self) -> None:
+        """Look at watched files, and make an update of what has changed in them."""
+        for change in self._app.watched.changes():
+            try:
+                self.update(change.apply)
+                change.keep()
+            except (CqelsError, OSError) as error:
+                self._app.watched.read_again(change.file)
+                if not self._closed:
+                    _LOG.warning("a change of %s was not taken, and is tried again: %s", change.file.path, error)
 
     # ------------------------------------------------------------ change of queries
 
@@ -184,6 +260,8 @@ class Run:
                 raise CqelsError("the application does not run", hint="change its queries, then run it")
             if self._manifest.ended:
                 raise CqelsError("all streams have ended: there is nothing left that a query could see")
+            if move and self._instance is not None:
+                raise CqelsError("the low-latency mode has one engine instance, so nothing can be moved")
             before, waits = [*self._app.running.values()], False
             try:
                 with self._app.undoing():
@@ -261,8 +339,12 @@ class Run:
     def stop(self) -> None:
         """End the run, whatever has been read.
 
-        A micro-batch that is being delivered is, and is done; one that is being computed is left for the next run.
+        A micro-batch that is being delivered is, and is done, unless a sink waits for a server that does not answer;
+        one that is being computed is left for the next run.
         """
+        for sink in self._sinks:
+            if isinstance(sink, Waiting):
+                sink.stop_waiting()
         with self._changing, self._delivering:
             if self._closed:
                 return
@@ -270,11 +352,24 @@ class Run:
         with one_sentence():
             self._end()
 
+    @property
+    def _has_read_all(self) -> bool:
+        """Spark found nothing more to read when it last looked."""
+        try:
+            return self._query is not None and not self._paused and not self._query.status["isDataAvailable"]
+        except FAULTS:  # Java may have ended
+            return False
+
     def _end(self) -> None:
+        self._stopping.set()
         self._endpoints.close()
+        if self._clock is not None:
+            self._clock.close()
         try:
             self._halt()
         finally:
+            if self._receivers is not None:
+                self._receivers.close()
             for sink in self._sinks:
                 sink.close()
             if self._rejects is not None:
@@ -285,6 +380,8 @@ class Run:
                 self.metrics.close()
             with self._working:  # a micro-batch that nobody waits for any more may still be processed
                 self._results.close()
+                if self._instance is not None:
+                    self._instance.close()
             if self._temporary:
                 shutil.rmtree(self._checkpoint.folder, ignore_errors=True)
             elif self._manifest.finished:
@@ -294,7 +391,7 @@ class Run:
     def _halt(self) -> None:
         if self._query is None:
             return
-        failed = not self._is_active
+        failed = not self._is_active and not self._delivery_stopped
         with suppress(*FAULTS):  # Java may have ended; engines on other machines go with their executors
             self._await_commit()
             self._query.stop()
@@ -318,6 +415,8 @@ class Run:
     def _wait_for_all(self, query: StreamingQuery) -> None:
         """Notice when all that there is has been read, and Spark has written down that it was."""
         with suppress(Exception):  # what ended the query is reported by `_halt`
+            while self._receivers is not None and not self._receivers.have_ended and query.isActive:
+                sleep(_TICK)
             while self._paced and not self._all_ended.wait(_TICK) and query.isActive:
                 pass
             query.processAllAvailable()
@@ -338,14 +437,17 @@ class Run:
                 raise
 
     def _note_fault(self, batch: int, error: Exception) -> None:
-        """Keep the error that ends the run for `wait`, and log it; not if the run is being stopped."""
-        if not self._closed:
+        """Keep the error that ends the run for `wait`, and log it; not if it is that the run is being stopped."""
+        if isinstance(error, DeliveryStopped):
+            self._delivery_stopped = True
+        elif not self._closed:
             self._fault = error
             _LOG.error("micro-batch %d ended the run: %s", batch, failure(error))
 
     def _process(self, frame: DataFrame, batch: int) -> None:
         began = monotonic()
-        rows = frame.collect()
+        whole = self._results.whole if self._instance is None else {}
+        rows = self._sent_rows(frame, batch, whole)
         reports = [json.loads(row.text) for row in rows if row.kind == REPORT]
         sent = self._results.read(batch, rows, reports)
         rejected = rejected_in(rows)
@@ -356,7 +458,9 @@ class Run:
                 raise Stopped
             for sink in self._sinks:
                 with of_sink(sink):
-                    sink.write(batch, sent)
+                    sink.write(batch, self._task_sinks.left(sink, sent, whole))
+            self._task_sinks.commit(batch, rows)
+            rejected += [each for sink in self._sinks if isinstance(sink, Refusing) for each in sink.take_refused()]
             if self._rejects is not None:
                 self._rejects.write(batch, rejected)
             else:
@@ -368,6 +472,14 @@ class Run:
         self._note_stopped(reports)
         self._note_reports(batch, {self._numbers[report["instance"]]: report for report in reports})
 
+    def _sent_rows(self, frame: DataFrame, batch: int, whole: Mapping[str, Query]) -> list[Row]:
+        """What the engines send in a micro-batch, without the results of the `whole` queries that tasks write."""
+        if self._instance is not None:
+            return self._instance.rows(frame, batch)
+        output = self._task_sinks.output(batch, whole)
+        rows: list[Row] = (frame if output is None else frame.mapInArrow(output, SENT_COLUMNS)).collect()
+        return rows
+
     def _note_reports(self, batch: int, reports: Mapping[int, Mapping[str, Any]]) -> None:
         """Take in the reports of instances, once a micro-batch is delivered."""
         for number, report in reports.items():
@@ -377,7 +489,11 @@ class Run:
             self._begun.setdefault(number, batch)
             if report["ended"]:
                 self._ended.add(number)
-        self._endpoints.note_read({number for report in reports.values() for number in report["updates"]})
+        if self._clock is not None:
+            self._clock.observe(report["latest"] for report in reports.values())
+        read = {number for report in reports.values() for number in report["updates"]}
+        self._endpoints.note_read(read)
+        self._changes.note_read(read)
         done = {each for each, first in self._begun.items() if first < batch}
         self._checkpoint.forget(self._manifest, done | self._manifest.closed)
         if self._ended >= {*self._manifest.placed.values()} and not self._all_ended.is_set():

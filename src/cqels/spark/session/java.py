@@ -44,6 +44,11 @@ class Java:
     def program(self) -> Path:
         return self.home / "bin" / "java"
 
+    @property
+    def build(self) -> str:
+        """What tells it from every other one: it says that itself."""
+        return _said(self.program)
+
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """The first that Spark can run on of JAVA_HOME, the PATH, and the one from pip."""
@@ -70,15 +75,19 @@ def _homes(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
         yield Path(program).resolve().parent.parent, "PATH"
 
 
-@lru_cache
 def version_of(program: Path) -> int | None:
     """The version of a Java program, None if it does not run."""
-    try:
-        text = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = _VERSION.search(text)
+    found = _VERSION.search(_said(program))
     return int(found[1]) if found else None
+
+
+@lru_cache
+def _said(program: Path) -> str:
+    """What a Java program says of itself; nothing if it does not run."""
+    try:
+        return subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _packaged() -> Java | None:

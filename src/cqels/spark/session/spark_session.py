@@ -9,10 +9,12 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import TimeoutExpired
+from threading import Lock
 from typing import TYPE_CHECKING
 from warnings import filterwarnings
 
 from cqels.model.errors import CqelsError
+from cqels.spark.session.class_archive import archive_path, using
 from cqels.spark.session.java import Java, find_java, quiet_home
 from cqels.spark.session.spark_home import spark_home
 
@@ -23,9 +25,14 @@ INSTALL = "pip install 'cqels[spark]'"
 _PARTS = ("pyspark", "pandas", "pyarrow", "google.protobuf")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _OPTIONS = "spark.driver.extraJavaOptions"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_SETTING = Lock()
+"""A setting of a session is another one for a moment."""
 _STACK = "-Xss16m"
 """Of a thread of Java: Spark looks for known words in the error of a batch that is stopped by a regular expression that
 takes stack for each character, and ended with a StackOverflowError."""
+_BRIEF = "-XX:TieredStopAtLevel=1"
+"""The fast compiler alone: on two cores the start waits for the other one."""
 _LONGEST_END = 20
 """Seconds that Java has to end by itself."""
 
@@ -69,29 +76,31 @@ def start(
     ui: bool = False,
     settings: Mapping[str, str] | None = None,
     log: Path | None = None,
+    brief: bool = False,
 ) -> SparkSession:
     """A Spark session with the settings that were measured to be best; the one that runs already, if there is one.
 
     `partitions` is the number of tasks after a shuffle, and so of engines that can run side by side.  `settings` are
     Spark's own and go before ours; options for Java are added.  With a `log`, all that Java and its workers say goes to
-    that file, and Ctrl-C does not reach them.
+    that file, and Ctrl-C does not reach them.  A `brief` session is up in half the processor time: Java compiles less
+    well, which pays if it runs for seconds, or for minutes that are mostly spent in engines.
     """
     check_installed()
     from pyspark.sql import SparkSession
 
-    ours = settings_for(master, name=name, partitions=partitions, ui=ui)
-    chosen = ours | dict(settings or {})
-    if chosen[_OPTIONS] != ours[_OPTIONS]:
-        chosen[_OPTIONS] = f"{ours[_OPTIONS]} {chosen[_OPTIONS]}"
     if (running := SparkSession.getActiveSession()) is not None:
         return running
+    java, home = find_java(), spark_home() if master.startswith("local") else None
+    ours = settings_for(master, name=name, partitions=partitions, ui=ui)
+    options = [ours[_OPTIONS], _BRIEF if brief else "", using(archive_path(java, home)), (settings or {}).get(_OPTIONS)]
+    chosen = ours | dict(settings or {}) | {_OPTIONS: " ".join(each for each in options if each)}
     filterwarnings(
         "ignore", "PySpark does not yet fully support pandas", FutureWarning
     )  # of which we use nothing there
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with _environment(find_java(), spark_home() if master.startswith("local") else None):
+    with _environment(java, home):
         if log is not None:
             _launch(chosen, log)
         spark: SparkSession = builder.getOrCreate()
@@ -135,12 +144,32 @@ def settings_for(master: str, *, name: str, partitions: int | None, ui: bool) ->
     if local:
         chosen |= LOCAL
     if partitions is not None or local:
-        chosen["spark.sql.shuffle.partitions"] = str(partitions or 2)
+        chosen[_PARTITIONS] = str(partitions or 2)
     return chosen
 
 
-def stop(spark: SparkSession) -> None:
-    """End a session and its Java, whatever state that is in; another one can be made afterwards."""
+@contextmanager
+def partitioned(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """Have a query that is started meanwhile take so many tasks after a shuffle; 0 is what the session has.
+
+    A query takes the settings of its session when it is started, and a checkpoint keeps this one from then on.
+    """
+    with _SETTING:
+        before = spark.conf.get(_PARTITIONS)
+        if partitions:
+            spark.conf.set(_PARTITIONS, str(partitions))
+        try:
+            yield
+        finally:
+            if partitions and before is not None:
+                spark.conf.set(_PARTITIONS, before)
+
+
+def stop(spark: SparkSession, *, longest: float = _LONGEST_END) -> None:
+    """End a session and its Java, whatever state that is in; another one can be made afterwards.
+
+    Java has the `longest` seconds to end by itself.
+    """
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -158,7 +187,7 @@ def stop(spark: SparkSession) -> None:
         with suppress(OSError):
             process.stdin.close()
     try:
-        process.wait(_LONGEST_END)
+        process.wait(longest)
     except TimeoutExpired:
         process.kill()
         process.wait()
@@ -177,6 +206,8 @@ def kill() -> None:
 def _environment(java: Java, home: Path | None) -> Iterator[None]:
     """What Spark reads from the environment when it starts: where it is, and Java, and which Python workers are."""
     wanted = {"JAVA_HOME": str(quiet_home(java))}
+    if "SPARK_LAUNCHER_OPTS" not in os.environ:
+        wanted["SPARK_LAUNCHER_OPTS"] = f"{_BRIEF} -XX:+UseSerialGC"  # of a Java that only makes the command of another
     if "PYSPARK_PYTHON" not in os.environ:
         wanted["PYSPARK_PYTHON"] = sys.executable
         if home is not None and "SPARK_HOME" not in os.environ:  # this Python has the PySpark that the home is of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow
 
+from cqels.pipeline.lift.row_schemas import RESULTS
+from cqels.pipeline.sink.parquet_files import check_types, fixed_table
+from cqels.pipeline.sink.result_batch import Sent
 from cqels.plan.algebra import Query
-from cqels.spark.lift.row_schemas import RESULTS
-from cqels.spark.sink.parquet_files import check_types, fixed_table
-from cqels.spark.sink.result_batch import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

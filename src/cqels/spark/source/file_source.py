@@ -20,13 +20,15 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes, SupportsTriggerAvailableNow
 
-from cqels.spark.lift.block_writer import table
-from cqels.spark.lift.row_schemas import ARRIVING, ARRIVING_COLUMNS
+from cqels.pipeline.lift.block_writer import table
+from cqels.pipeline.lift.row_schemas import ARRIVING, ARRIVING_COLUMNS
+from cqels.pipeline.source.batch_size import BatchSizer
+from cqels.pipeline.source.file_catalog import Catalog, FileRange, Offsets
+from cqels.pipeline.source.file_range_reader import range_readers
+from cqels.pipeline.source.file_source_settings import Settings, read_settings
+from cqels.pipeline.source.file_steps import advance_all
 from cqels.spark.source import read_ahead
-from cqels.spark.source.batch_size import BatchSizer
-from cqels.spark.source.file_catalog import Catalog, FileRange, Offsets
-from cqels.spark.source.file_range_reader import range_readers
-from cqels.spark.source.file_source_settings import Settings, read_settings
+from cqels.spark.worker_start import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,11 +38,13 @@ LEAST_TASK = 1 << 20
 """Bytes below which one more task does not pay."""
 LEAST_AHEAD = 1 << 20
 """Bytes of a task below which reading ahead does not pay."""
+_ARRIVED = "arrived"
+"""Beside the offsets of streams: when the driver found what a micro-batch reads, if a stream is in arrival time."""
 REFRESH_SECONDS = 0.2
 """Seconds between two searches for new files and appended lines."""
 _NAME = "cqels-files"
 
-SparkOffset: TypeAlias = dict[str, list[int]]
+SparkOffset: TypeAlias = dict[str, Any]
 """The offsets of all streams as the JSON that Spark keeps in its checkpoint."""
 
 
@@ -70,6 +74,8 @@ class Task(InputPartition):
 
     ranges: tuple[FileRange, ...]
     ends: tuple[int, ...] = ()
+    arrived: int | None = None
+    """The time of elements in arrival time."""
     following: Task | None = None
     """What the worker reads ahead afterwards, for the next micro-batch."""
 
@@ -88,6 +94,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: str) -> None:
         self._text = settings
         self._settings = read_settings(settings)
+        self._has_arrival = any(each.clock == "arrival" for _, each, *_ in self._settings.streams)
         self._catalog: Catalog | None = None
         self._rate = self._settings.replay_rate()
         self._refreshed = -inf
@@ -123,11 +130,15 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._advance(offsets, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
         if self._rate is not None:
             end = self._rate.due(self._open_catalog(), offsets, end)
-        return _spark_offset(end)
+        if not self._has_arrival:
+            return _spark_offset(end)
+        return start if end == offsets else _spark_offset(end) | {_ARRIVED: time.time_ns()}
 
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[Task]:
         first, last = _stream_offsets(start), _stream_offsets(end)
         tasks = self._tasks(first, last)
+        if self._has_arrival:
+            return [replace(task, arrived=end.get(_ARRIVED)) for task in tasks]
         if self._settings.follow or self._rate is not None:
             return tasks
         self._expected = last, self._advance(last, self._settings.batch_bytes)
@@ -156,25 +167,10 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._catalog
 
     def _advance(self, start: Offsets, size: int | None) -> Offsets:
-        """The offsets `size` bytes on in all streams together, so that all streams end at about the same time.
-
-        Streams whose files are all known go to the same share of their bytes each; one that is ahead, since a file is
-        read whole, waits.  Where more files may come, each goes on by the same share of what it has left.
-        """
-        catalog = self._open_catalog()
-        done = {number: catalog.size(number, offset) for number, offset in start.items()}
-        sizes = {number: catalog.size(number) for number in start}
-        left = sum(sizes.values()) - sum(done.values())
+        """The offsets `size` bytes on in all streams together, or fewer if these would take too long."""
         if size is not None:
             size = min(size, self._sizer.size)
-        if size is None or size >= left:
-            return {number: catalog.advance(number, offset, sizes[number]) for number, offset in start.items()}
-        if self._settings.follow:
-            steps = {number: ceil(size * (sizes[number] - done[number]) / left) for number in start}
-        else:
-            part = (sum(done.values()) + size) / sum(sizes.values())
-            steps = {number: ceil(part * sizes[number]) - done[number] for number in start}
-        return {number: catalog.advance(number, offset, steps[number]) for number, offset in start.items()}
+        return advance_all(self._open_catalog(), start, size, follow=self._settings.follow)
 
     def _done(self, offsets: Offsets) -> int:
         return sum(self._open_catalog().size(number, offset) for number, offset in offsets.items())
@@ -182,6 +178,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------ in a worker
 
     def read(self, partition: Task) -> Iterator[pyarrow.RecordBatch]:  # type: ignore[override]
+        prepare_worker()
         found = read_ahead.taken(partition.name(self._text)) if partition.size >= LEAST_AHEAD else None
         yield from self._read(partition) if found is None else found
         following = partition.following
@@ -194,7 +191,7 @@ class FileReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             numbers = iter(range(1 << 62))
             for stream in dict.fromkeys(each.stream for each in task.ranges):
                 ranges = [each for each in task.ranges if each.stream == stream]
-                yield from readers[stream].read(ranges, numbers)
+                yield from readers[stream].read(ranges, numbers, task.arrived)
             for stream in task.ends:
                 yield table(readers[stream].writer.ends())
 
@@ -223,7 +220,7 @@ def split_into_tasks(ranges: list[FileRange], tasks: int) -> Iterator[tuple[File
 
 
 def _stream_offsets(offset: SparkOffset) -> Offsets:
-    return {int(number): (file, byte) for number, (file, byte) in offset.items()}
+    return {int(number): (each[0], each[1]) for number, each in offset.items() if number != _ARRIVED}
 
 
 def _spark_offset(offsets: Offsets) -> SparkOffset:

@@ -1,0 +1,1 @@
+"""The stages that the embedded runtime and Spark have in common: sources, lift, engine instance, sinks."""

@@ -1,0 +1,1 @@
+"""Results and rejected input of a batch, and the files that they go to exactly once."""
