@@ -2,6 +2,7 @@
 
     python bench/live.py --messages 200000 --ways csv json websocket mqtt
     python bench/live.py --ways kafka --kafka localhost:9092
+    python bench/live.py --minutes 60          # a run at full rate: is its memory level? (bench/live_soak.py)
 
 A message is a reading of a sensor, 70 to 90 bytes of JSON or 40 of CSV, of which a template makes two triples.  A
 server on this machine has all of them before the clock starts, so a rate is that of receiving: up to the moment when
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+from live_soak import quarters, soak
 from measure import CONSOLE, machine, per_second, progress
 from rich.table import Table
 
@@ -259,7 +261,12 @@ def main() -> None:
         "--ways", nargs="+", choices=["csv", "json", "websocket", "mqtt", "kafka"], default=["csv", "json"]
     )
     parser.add_argument("--kafka", default="localhost:9092", help="a broker of Kafka")
+    parser.add_argument("--minutes", type=float, help="run so long at full rate instead, and look at the memory")
     arguments = parser.parse_args()
+    if arguments.minutes is not None:
+        CONSOLE.print(quarters(soak(arguments.minutes)))
+        CONSOLE.print(machine())
+        return
     table = Table("way in", "received", "lifted", "rejected", title=f"{arguments.messages:,} messages")
     with tempfile.TemporaryDirectory() as folder, progress() as shown:
         template = Path(folder) / "template.toml"
