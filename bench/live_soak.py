@@ -43,8 +43,8 @@ QUERIES = {
     "rooms": f"""SELECT ?room (COUNT(*) AS ?n) (AVG(?t) AS ?mean) WHERE {{
   STREAM <{STREAM}> [RANGE 10s SLIDE 5s] {{ ?o <{EX}room> ?room ; <{EX}temperature> ?t }} }} GROUP BY ?room""",
     "again": f"""SELECT ?a ?b WHERE {{
-  STREAM <{STREAM}> [NOW] {{ ?a <{EX}by> ?s ; <{EX}temperature> ?t }}
-  STREAM <{STREAM}> [RANGE 2s] {{ ?b <{EX}by> ?s ; <{EX}temperature> ?u }}
+  STREAM <{STREAM}> [NOW] {{ ?a <{EX}room> ?r ; <{EX}temperature> ?t }}
+  STREAM <{STREAM}> [RANGE 500ms] {{ ?b <{EX}room> ?r ; <{EX}temperature> ?u }}
   FILTER (?t > 26.8 && ?u > 26.8 && ?a != ?b) }}""",
 }
 SAMPLE = 10.0
@@ -94,7 +94,7 @@ def running(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     source = f"<{STREAM}>=tcp://127.0.0.1:{port}?template={folder / 'template.toml'}"
     command = [sys.executable, "-c", "from cqels.cli import main; main()", "run"]
     command += [*(str(folder / f"{name}.rq") for name in QUERIES), "--engine", "embedded", "--stream", source]
-    command += ["--state", str(folder / "state"), "--out", os.devnull, "--format", "jsonl"]
+    command += ["--state", str(folder / "state"), "--out", f"{folder / 'results'}/", "--format", "csv"]
     with (
         (folder / "said").open("wb") as said,
         subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=said) as run,

@@ -90,6 +90,14 @@ def number_of(option: str, value: object) -> float:
     return float(value)
 
 
+def rate_of(option: str, value: object) -> float:
+    """A number above 0: nothing goes backwards, or stands still for ever."""
+    number = number_of(option, value)
+    if not 0 < number < float("inf"):
+        raise CqelsError(f"{option}: {number:g} is not a number above 0", hint="1 is the pace of the times, 60 faster")
+    return number
+
+
 def time_of(option: str, value: object) -> int:
     """Nanoseconds since 1970; a number alone would not say of what."""
     if not isinstance(value, str | datetime):

@@ -48,11 +48,11 @@ from cqels.option_values import (
     in_a_file,
     interval_of,
     meant,
-    number_of,
     on_the_command_line,
     path_of,
     port_or_file,
     raised,
+    rate_of,
     read_words,
     settings_of,
     several,
@@ -130,7 +130,7 @@ class InputOptions(OptionGroup):
         choice_of(Changed, "'{value}' is not what can be done with a changed file"), live=True
     )
     """What to do with a file that was replaced, shortened or removed; None stops."""
-    speed: float | None = _option(number_of, live=True)
+    speed: float | None = _option(rate_of, live=True)
     """Replay at the pace of event time, so many times faster."""
 
 

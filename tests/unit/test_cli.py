@@ -256,6 +256,16 @@ def test_no_output_overwrites_what_is_read_or_another(run: Run) -> None:
     assert run(*HOT, "--out", "/dev/null", "--rejects", "/dev/null")[0] == 0
 
 
+def test_results_of_two_queries_are_not_mixed_in_one_table(run: Run) -> None:
+    Path("other.rq").write_text(QUERY)
+    code, _, error = run("run", "other.rq", *HOT[1:], "--out", "both.csv")
+    assert code == 2
+    assert "both.csv is one table, and there are 2 queries" in error
+    assert not Path("both.csv").exists()
+    assert run("run", "other.rq", *HOT[1:], "--out", "both.jsonl")[0] == 0
+    assert {line.split('"')[3] for line in Path("both.jsonl").read_text().splitlines()} == {"hot", "other"}
+
+
 def test_a_query_may_begin_with_a_byte_order_mark(run: Run) -> None:
     expected = run(*HOT)
     Path("hot.rq").write_text("\ufeff" + QUERY)

@@ -119,7 +119,19 @@ WRONG = {
     ),
     "two queries in one file": (
         lambda text: text.replace('file = "hot.rq"', 'file = "hot.rq"\n[[queries]]\nfile = "hot.rq"'),
-        ["pipeline.toml:21:6 alerts.csv is one file, and there are 2 queries"],
+        ["pipeline.toml:21:6 alerts.csv is one table, and there are 2 queries"],
+    ),
+    "two sinks at one place": (
+        lambda text: text + '[[sinks]]\nto = "./alerts.csv"\n',
+        ["pipeline.toml:21:6 ./alerts.csv is the place of two sinks"],
+    ),
+    "a sink in the place of the input": (
+        lambda text: text.replace('"alerts.csv"', '"readings.csv"'),
+        ["pipeline.toml:19:6 sink readings.csv would overwrite what is read"],
+    ),
+    "a speed that is none": (
+        lambda text: text.replace("follow = true", "follow = true\nspeed = -1"),
+        ["pipeline.toml:6:9 pipeline.speed: -1 is not a number above 0"],
     ),
     "a budget": (
         lambda text: text.replace('"hot.rq"', '"hot.rq"\nmemory = "much"'),

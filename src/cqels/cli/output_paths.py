@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from cqels.model.errors import CqelsError
-from cqels.option_tables import is_url
+from cqels.ingest.input_files import files_of
+from cqels.ingest.live_sources import is_live
+from cqels.model.errors import CqelsError, DataError
+from cqels.option_tables import DeclaredSink, is_url
+from cqels.options import PipelineOptions
 
 
 def check_places(written: Iterable[tuple[str, str | Path | None]], read: Iterable[str | Path]) -> None:
@@ -24,6 +28,27 @@ def check_places(written: Iterable[tuple[str, str | Path | None]], read: Iterabl
         if real in files:
             raise CqelsError(f"{option} {place} would overwrite what is read", hint="choose another place")
         taken[real] = option
+
+
+def places_read(options: PipelineOptions) -> Iterator[str | Path]:
+    """The files and folders that streams and static data are read from."""
+    for declaration in options.input.stream:
+        if is_live(declaration):
+            continue
+        yield declaration.path
+        with suppress(DataError):  # there may be none yet
+            yield from files_of(declaration.path)
+    yield from (each.path for each in options.dataset.data)
+
+
+def check_table(sink: DeclaredSink, format: str, names: Iterable[str]) -> None:
+    """Refuse one file of CSV for the results of several queries: their columns differ."""
+    count = sum(map(sink.takes, names))
+    if count > 1 and format == "csv" and sink.is_file and not sink.is_folder:
+        raise CqelsError(
+            f"{sink.to} is one table, and there are {count} queries",
+            hint="name a folder, as results/, or a file whose lines name their query, as results.jsonl",
+        )
 
 
 def _real(place: str | Path) -> Path:

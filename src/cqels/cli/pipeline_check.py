@@ -11,6 +11,7 @@ from typing import Any
 
 from pyoxigraph import NamedNode
 
+from cqels.cli.output_paths import check_places, check_table, places_read
 from cqels.cli.query_files import NamedQuery, named_queries, prepared_query, query_text
 from cqels.ingest import StreamDeclaration
 from cqels.model.errors import CqelsError, QueryError
@@ -63,6 +64,7 @@ def check_pipeline(path: Path, *, connect: bool = False) -> Checked:
         check.entries("data", checked.options.dataset.data, check.data, "file")
     if right["sinks"]:
         check.entries("sinks", checked.options.output.sink, check.sink, "to")
+        check.places()
     if connect:
         check.entries("streams", checked.options.input.stream, check.connect_source, "from")
         check.entries("sinks", checked.options.output.sink, check.connect_sink, "to")
@@ -195,6 +197,7 @@ class _Check:
             with self.telling("sinks", number, "queries"):
                 check_names(sink.queries, queries, sink.to)
         taken = [each for each in queries if sink.takes(each.name or "")]
+        check_table(sink, format, [each.name or "" for each in taken])
         if len(taken) > 1 and sink.is_file and not sink.is_folder and self.options.is_live:
             raise CqelsError(
                 f"{sink.to} is one file, and there are {len(taken)} queries", hint="name a folder: results/"
@@ -203,6 +206,20 @@ class _Check:
             for query in taken:
                 if format != "parquet" and not sink.is_url:
                     check(query, format)
+
+    def places(self) -> None:
+        """No sink writes where another one does, or what is read."""
+        read = [*places_read(self.options), *(each.source.name for each in self.checked.queries)]
+        written: list[tuple[str, str | Path | None]] = []
+        sinks = [(number, each.to) for number, each in enumerate(self.options.output.sink) if not each.is_terminal]
+        numbered: list[tuple[Words, tuple[str, str | Path | None]]] = [
+            *((("sinks", number, "to"), ("sink", to)) for number, to in sinks),
+            (("pipeline", "rejects"), ("rejects", self.options.output.rejects)),
+        ]
+        for words, place in numbered:
+            with self.telling(*words):
+                check_places([*written, place], read)
+                written.append(place)
 
     # ------------------------------------------------------------ servers
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import typer
 
-from cqels.cli.output_paths import check_places
+from cqels.cli.output_paths import check_places, check_table, places_read
 from cqels.cli.query_files import NamedQuery
 from cqels.ingest import Rejected, StreamDeclaration, Tally
-from cqels.ingest.input_files import files_of
 from cqels.ingest.live_sources import is_live
 from cqels.ingest.source_options import STANDARD_INPUT
-from cqels.model.errors import CqelsError, DataError, QueryError
+from cqels.model.errors import CqelsError, QueryError
 from cqels.model.time import format_time
 from cqels.options import DatasetOptions, DeclaredSink, PipelineOptions
 from cqels.plan.algebra import Query
@@ -53,9 +52,12 @@ class Run:
     def execute(self) -> None:
         output = self.options.output
         sinks = [("--out", each.to) for each in output.sinks if not each.is_terminal]
-        check_places([*sinks, ("--rejects", output.rejects), ("--metrics", output.metrics)], self._read())
+        read = [*places_read(self.options), *(each.source.name for each in self.queries)]
+        check_places([*sinks, ("--rejects", output.rejects), ("--metrics", output.metrics)], read)
         for each in output.sink:
             each.check_name(output.format)
+        for each in output.sinks:
+            check_table(each, each.chosen_format(), [query.name for query in self.queries])
         if self.options.engine == "spark":
             from cqels.cli.run_spark import execute
 
@@ -77,18 +79,6 @@ class Run:
         asked = [options.run.state, options.input.speed, options.run.trigger, options.run.batch]
         elsewhere = any(each.is_url or each.chosen_format() == "parquet" for each in options.output.sinks)
         return bool(streams) or options.input.follow or any(each is not None for each in asked) or elsewhere
-
-    def _read(self) -> Iterator[str | Path]:
-        """The files and folders that are read."""
-        for declaration in self.options.input.stream:
-            if is_live(declaration):
-                continue
-            path = declaration.path
-            yield path
-            with suppress(DataError):  # there may be none yet
-                yield from files_of(path)
-        yield from (each.path for each in self.options.dataset.data)
-        yield from (each.source.name for each in self.queries)
 
     def _here(self) -> None:
         """In this process."""
@@ -283,7 +273,7 @@ def _reject_sink(path: Path | None) -> Iterator[Callable[[Rejected], None]]:
 
 
 def _write(stream: TextIO, rejected: Rejected) -> None:
-    stream.write(f"{rejected.place}\t{rejected.reason}\t{rejected.text}\n")
+    stream.write(rejected.line)
 
 
 @contextmanager

@@ -41,6 +41,16 @@ class Rejected:
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
 
+    @property
+    def line(self) -> str:
+        r"""One line for a file of rejected input: place, reason and text, with tabs between them.
+
+        >>> Rejected("s", "a.csv:2", "a quote is open", '1,"x\ny').line
+        'a.csv:2\ta quote is open\t1,"x\\ny\n'
+        """
+        columns = (self.place, self.reason, self.text)
+        return "\t".join(each.replace("\r", r"\r").replace("\n", r"\n") for each in columns) + "\n"
+
 
 def late_reason(time: int, limit: int, *, own: bool) -> str:
     """Why an element is late that is behind a limit: its own stream's watermark too, or other streams alone.

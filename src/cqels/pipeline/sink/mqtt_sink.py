@@ -232,7 +232,10 @@ class MqttTopic:
             return
         client.loop_stop()
         if answered and re.search(r"(?i)not authori[sz]ed|bad user", self._refusal):
-            raise CqelsError(f"{self.place} does not let us in{self._refusal}", hint="give user and password")
+            raise CqelsError(
+                f"{self.place} does not let us in{self._refusal}",
+                hint="give the options user and password; ${NAME} stands for a variable of the environment",
+            )
         if answered and "protocol version" in self._refusal:
             raise CqelsError(f"{self.place} does not know version {self._version}", hint="add ?version=3.1.1")
         raise TryAgain(f"it does not accept the connection{self._refusal}")

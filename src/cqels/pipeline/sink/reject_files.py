@@ -19,7 +19,7 @@ SHOWN = 5
 class Rejects:
     """Takes what was rejected, a micro-batch at a time.
 
-    To a file, `place`, `reason` and `text` with tabs between them, each exactly once (see `exactly_once_file.py`); to a
+    To a file, a line of each (`Rejected.line`), each exactly once (see `exactly_once_file.py`); to a
     function, or to the terminal if nothing is named, again when a batch is repeated after a crash.
     """
 
@@ -64,7 +64,7 @@ class Rejects:
         if batch <= self._last or not rejected:
             return
         if self._file is not None:
-            data = "".join(f"{each.place}\t{each.reason}\t{each.text}\n" for each in rejected)
+            data = "".join(each.line for each in rejected)
             self._file.append(batch, lambda _: (data.encode("utf-8", "backslashreplace"), 0))
         for each in rejected:
             self.count += 1

@@ -74,7 +74,7 @@ class MqttReceiver:
                 self.connection.lost(error)
             except _Refused as error:
                 if not self.connection.was_open:
-                    hint = "user= and password=${NAME}, with the password in that variable of the environment"
+                    hint = "give the options user and password; ${NAME} stands for a variable of the environment"
                     raise CqelsError(f"{self.place}: {error}", hint=hint) from None
                 self.connection.lost(error)
             finally:
