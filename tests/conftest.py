@@ -36,7 +36,8 @@ def spark() -> Iterator[Any]:
     """A session of Spark, one for all tests of a file."""
     pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
     from cqels.spark import start, stop
+    from cqels.spark.session.spark_session import RENAMED_FILES
 
-    session = start(master="local[2]", partitions=2, brief=True)
+    session = start(master="local[2]", partitions=2, settings=RENAMED_FILES, brief=True)
     yield session
     stop(session)

@@ -237,6 +237,28 @@ def test_a_query_is_known_by_its_text_where_it_is_planned_otherwise(tmp_path: Pa
         assert now.queries == {"q": print}
 
 
+def test_the_state_of_a_micro_batch_that_is_not_done_is_discarded(tmp_path: Path) -> None:
+    """It is written again, perhaps with other bytes, and what follows builds on those."""
+    spark = tmp_path / "spark"
+    partition = spark / "state" / "0" / "1"
+    names = ["7.changelog", "8.changelog", ".8.changelog.crc", "8.zip", ".9.changelog.crc", "9.changelog", "9.zip"]
+    others = [partition / "_metadata" / "schema", spark / "state" / "0" / "_metadata" / "v2" / "9"]
+    for path in [*(partition / name for name in names), *others]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    for log, last in (("offsets", 8), ("commits", 7)):
+        (spark / log).mkdir()
+        for batch in range(last + 1):
+            (spark / log / str(batch)).write_text("")
+    Checkpoint(tmp_path).discard_incomplete()
+    assert sorted(each.name for each in partition.glob("*.*")) == sorted(names[:4])
+    assert all(each.exists() for each in others)
+    (spark / "commits" / "8").write_text("")
+    (partition / "9.changelog").write_text("")
+    Checkpoint(tmp_path).discard_incomplete()
+    assert (partition / "9.changelog").exists(), "it is of a micro-batch that is done"
+
+
 def test_a_late_element_is_told_once() -> None:
     """Each engine tells of it, with the triples that it has of it."""
 

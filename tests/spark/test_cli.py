@@ -99,12 +99,12 @@ def test_the_bytes_are_those_of_the_embedded_engine(run: Run) -> None:
     """
     spread = ("--spread", "--instances", "2", "--metrics", "metrics.jsonl")
     both = ("run", "hot.rq", "count.rq", *STREAM, "--data", "rooms.ttl", "--until", "30s", "--emit", "changes")
-    for format, options in {"text": (), "csv": ("--out", "out.csv"), "jsonl": ("--out", "results/")}.items():
+    for format, options in {"text": (), "csv": ("--out", "tables/"), "jsonl": ("--out", "results/")}.items():
         seen = []
         for engine in (("--engine", "embedded"), ("--batch", "25kB", *(spread if format == "csv" else ()))):
             code, out, err = run(*both, "--format", format, *options, *engine)
             assert code == 0, err
-            files = {each.name: each.read_bytes() for each in (*Path().glob("out.*"), *Path().glob("results/*"))}
+            files = {each.name: each.read_bytes() for each in (*Path().glob("tables/*"), *Path().glob("results/*"))}
             seen.append((out, files, sorted(err.splitlines())))
         assert seen[0] == seen[1]
         assert len(seen[0][0]) + sum(map(len, seen[0][1].values())) > 1000

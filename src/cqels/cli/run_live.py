@@ -6,8 +6,6 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import typer
-
 from cqels.cli.announcement import announce
 from cqels.cli.run_sinks import sinks_for
 from cqels.cli.signals import Stopping
@@ -83,18 +81,9 @@ def _attend(live: LiveRun, stopping: Stopping) -> None:
 
 
 def _tell_end(run: Run, live: LiveRun, stopping: Stopping) -> None:
-    from cqels.cli.run_local import SOME_STOPPED, summary
+    from cqels.cli.run_local import end_run, summary
 
     summary(live.tally)
     if live.finished and not live.batches and run.options.run.state is not None:
         sys.stderr.write("the state is of a run that has come to its end: there is nothing left to do\n")
-    if not stopping.asked:
-        if live.tally.stopped:
-            raise typer.Exit(SOME_STOPPED)
-        return
-    if run.options.run.state is None:
-        sys.stderr.write("stopped; with --state DIR the next run would go on from here\n")
-    else:
-        sys.stderr.write("stopped; the same command goes on from here\n")
-    if not run.options.is_live:
-        raise typer.Exit(stopping.code)
+    end_run(run, stopping, some_stopped=bool(live.tally.stopped))

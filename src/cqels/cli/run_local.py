@@ -14,6 +14,7 @@ import typer
 
 from cqels.cli.output_paths import check_places, check_table, places_read
 from cqels.cli.query_files import NamedQuery
+from cqels.cli.signals import Stopping
 from cqels.ingest import Rejected, StreamDeclaration, Tally
 from cqels.ingest.live_sources import is_live
 from cqels.ingest.source_options import STANDARD_INPUT
@@ -311,6 +312,20 @@ def _ended_by_interrupt(tally: Tally) -> Iterator[None]:
     except KeyboardInterrupt:
         summary(tally)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def end_run(run: Run, stopping: Stopping, *, some_stopped: bool) -> None:
+    """Say how a run goes on that was asked to end, and end with the code that fits."""
+    if not stopping.asked:
+        if some_stopped:
+            raise typer.Exit(SOME_STOPPED)
+        return
+    if run.options.run.state is None:
+        sys.stderr.write("stopped; with --state DIR the next run would go on from here\n")
+    else:
+        sys.stderr.write("stopped; the same command goes on from here\n")
+    if not run.options.is_live:
+        raise typer.Exit(stopping.code)
 
 
 def summary(tally: Tally) -> None:

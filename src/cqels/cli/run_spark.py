@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cqels.cli.announcement import announce
-from cqels.cli.run_local import SOME_STOPPED, Run, open_dataset, summary, telling
+from cqels.cli.run_local import Run, end_run, open_dataset, summary, telling
 from cqels.cli.run_sinks import sinks_for
 from cqels.cli.signals import Stopping
 from cqels.ingest import Tally
@@ -133,16 +133,17 @@ class Java:
         return self
 
     def start(self) -> Any:
-        from cqels.spark.session.spark_session import start
+        from cqels.spark.session.spark_session import RENAMED_FILES, start
 
         if self.session is None:
             self._begun = True
             master = self.master or "local[*]"
+            quick = RENAMED_FILES if master.startswith("local") else {}
             self.session = start(
                 master=master,
                 partitions=self.partitions,
                 ui=self.ui,
-                settings=self.settings,
+                settings={**quick, **(self.settings or {})},
                 log=self.log,
                 brief=self.brief,
             )
@@ -275,13 +276,4 @@ def _tell_end(run: Run, metrics: Metrics, stopping: Stopping, pipeline: Pipeline
     summary(Tally(totals.elements, totals.rejected, totals.late, totals.results, totals.time, stopped))
     if pipeline is not None and pipeline.query is None:
         sys.stderr.write("the checkpoint is of a run that has come to its end: there is nothing left to do\n")
-    if not stopping.asked:
-        if stopped:
-            raise typer.Exit(SOME_STOPPED)
-        return
-    if run.options.run.state is None:
-        sys.stderr.write("stopped; with --state DIR the next run would go on from here\n")
-    else:
-        sys.stderr.write("stopped; the same command goes on from here\n")
-    if not run.options.is_live:
-        raise typer.Exit(stopping.code)
+    end_run(run, stopping, some_stopped=bool(stopped))

@@ -99,6 +99,10 @@ class Manifest:
         return set(range(self.instances)) - {*self.placed.values()}
 
 
+_STATE_FILE = re.compile(r"\.?(\d+)\.(?:changelog|zip|delta|snapshot)(?:\.crc)?")
+"""The names of Spark's files of state, which begin with their version."""
+
+
 class Checkpoint:
     """A directory that an application goes on from."""
 
@@ -173,6 +177,20 @@ class Checkpoint:
     def lock(self) -> None:
         """Have it for this run alone, until `unlock` or the end of the process; refuse if another run has it."""
         self._lock.acquire()
+
+    def discard_incomplete(self) -> None:
+        """Remove the state that tasks have written of a micro-batch that is not done: it is processed again.
+
+        What is written then may have other bytes that mean the same, such as a snapshot.  The state of the
+        micro-batches after it builds on those, and may not be mixed with these (`spark_session.RENAMED_FILES`).
+        """
+        incomplete = self.done + 1
+        if incomplete not in self._numbered("offsets"):
+            return
+        version = incomplete + 1  # of the state after it
+        for path in Path(self.spark, "state").rglob("*"):
+            if (found := _STATE_FILE.fullmatch(path.name)) and int(found[1]) == version:
+                path.unlink(missing_ok=True)
 
     def unlock(self) -> None:
         """Let another run have it."""

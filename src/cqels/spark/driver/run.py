@@ -159,6 +159,7 @@ class Run:
         """Start the streaming query of Spark that the manifest describes."""
         self._results.open_stages(self._manifest)
         frame = self._frame()
+        self._checkpoint.discard_incomplete()
         with partitioned(frame.sparkSession, self._manifest.partitions):
             self._query = (
                 frame.writeStream.foreachBatch(self._deliver)

@@ -58,14 +58,18 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 LOCAL: dict[str, str] = {
-    # one file system, so a rename is enough to commit
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 """What holds only where all is on one machine."""
+RENAMED_FILES: dict[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Files of checkpoints are written in a quarter of the time, and never replaced: what a repeated micro-batch writes is
+thrown away without a word, and the state is then mixed from two of its runs.  So this is only for local sessions whose
+queries are all pipelines: these remove what an incomplete micro-batch has left (`Checkpoint.discard_incomplete`)."""
 
 
 def start(
