@@ -13,9 +13,9 @@ import pyarrow
 import pytest
 from pyoxigraph import NamedNode
 
-from cqels.ingest import parse_declaration
+from cqels.ingest import StreamSettings, parse_declaration
 from cqels.live.inputs import Inputs
-from cqels.live.live_run import LiveRun, LiveSettings
+from cqels.live.live_run import LiveRun, LiveSettings, PushedStream
 from cqels.model.checksummed import seal_json, unseal_json
 from cqels.model.errors import CqelsError
 from cqels.pipeline.lift.row_lifts import ntriples
@@ -219,7 +219,7 @@ def test_elements_that_are_pushed(tmp_path: Path, started: Any) -> None:
     memory, pushed = Memory(), EX + "pushed"
     (tmp_path / "obs.nt").write_text("")
     asked = query(f"SELECT ?o WHERE {{ STREAM <{pushed}> [NOW] {{ ?s ?p ?o }} }}", "asked")
-    options = {"state": tmp_path / "state", "pushed": {pushed: ntriples()}}
+    options = {"state": tmp_path / "state", "pushed": [PushedStream(settings=StreamSettings(pushed), lift=ntriples())]}
     run = started(tmp_path / "obs.nt", [memory], asked, **options)
     run.push(pushed, [Message(b'<urn:a> <urn:b> 1 "1000" .', 0)])
     eventually(lambda: len(memory.results()) == 1)
@@ -231,6 +231,32 @@ def test_elements_that_are_pushed(tmp_path: Path, started: Any) -> None:
     run.push(pushed, [Message(b'<urn:a> <urn:b> 2 "2000" .', 0)])
     eventually(lambda: len(memory.results()) == 1)
     run.stop()
+
+
+def test_a_stream_that_is_declared_while_it_runs(tmp_path: Path, started: Any) -> None:
+    """Queries over it come and go; a run that goes on is given it again, beside one that it has not known."""
+    memory, late, other = Memory(), EX + "late", EX + "other"
+    (tmp_path / "obs.nt").write_text("")
+    first, second = (PushedStream(settings=StreamSettings(iri), lift=ntriples()) for iri in (late, other))
+    run = started(tmp_path / "obs.nt", [memory], state=tmp_path / "state")
+    asked = query(f"SELECT ?o WHERE {{ STREAM <{late}> [ELEMENTS 10] {{ ?s ?p ?o }} }}", "asked")
+    with pytest.raises(CqelsError, match="not declared"):
+        run.register(asked)
+    run.declare(first)
+    with pytest.raises(CqelsError, match="already"):
+        run.declare(first)
+    run.register(asked)
+    run.push(late, [Message(b'<urn:a> <urn:b> 1 "1000" .', 0)])
+    eventually(lambda: len(memory.results("asked")) == 1)
+    assert run.look(lambda instance: instance.sizes) == (2, 2)
+    run.stop()
+    for number, pushed in enumerate(([first], [first, second], [second, first]), 2):
+        memory = Memory()
+        run = started(tmp_path / "obs.nt", [memory], state=tmp_path / "state", pushed=pushed)
+        run.push(late, [Message(f'<urn:a> <urn:b> {number} "{number}000" .'.encode(), 0)])
+        eventually(lambda memory=memory: len(memory.results("asked")) >= 1)
+        assert str(memory.results("asked")[-1].values[0]).startswith(f'"{number}"')
+        run.stop()
 
 
 def test_time_goes_on_while_nothing_arrives(tmp_path: Path, started: Any) -> None:
@@ -347,7 +373,7 @@ def test_a_source_that_has_died_is_opened_again(tmp_path: Path, caplog: pytest.L
     """And that is said; what waiting does not mend ends the run (above)."""
     source = Failing(2)
     inputs = Inputs([], tmp_path, follow=True, notify=lambda: None)
-    inputs.add("failing", OBS, source, ntriples())
+    inputs.add("failing", OBS, source, ntriples(), None)
     inputs.want({OBS: EVERYTHING})
     inputs.open()
     for number in range(2):

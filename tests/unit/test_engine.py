@@ -162,6 +162,19 @@ def test_blocks_of_several_streams_are_merged_by_time() -> None:
     )
 
 
+def test_terms_of_late_elements_are_kept_until_they_are_told_of() -> None:
+    """Terms are collected while the batch of a late element is processed: those of the element are needed after it."""
+    rejected: list[Rejected] = []
+    with cqels.Engine(reject=rejected.append) as engine:
+        engine.register(f"SELECT * WHERE {{ STREAM <{OBS}> [NOW] {{ ?s <x:p> ?o }} }}", name="q")
+        engine.push(OBS, b"<x:first> <x:p> <x:o> 10000000 .")
+        for start in range(0, 400_000, 40_000):
+            lines = [f"<x:s{number}> <x:p> <x:o> {10_000_000 + start} ." for number in range(start, start + 40_000)]
+            engine.push(OBS, "\n".join([f"<x:late{start}> <x:p> <x:o> 1 .", *lines]).encode())
+        assert engine.internals.core.collector.released
+    assert [each.text for each in rejected] == [f"<x:late{start}> <x:p> <x:o> ." for start in range(0, 400_000, 40_000)]
+
+
 def test_what_is_late_or_malformed_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Without a function for it: the first ones of each stream in full, then how many there are, and at the end."""
     other = EX + "other"

@@ -71,6 +71,9 @@ class EngineInternals:
         self.promises = PromiseFinder(self.core.state.terms)
         """Tells promises from elements."""
         self.hold(self._held_by_promises)
+        self._late: list[Words] = []
+        """Words of batches that have late elements, which are told of when the others have been processed."""
+        self.hold(lambda: self._late)
         self.wall_clock = WallClock(tick=0)
         """For `tick`."""
         self.queries: dict[str, StandingQuery] = {}
@@ -187,12 +190,16 @@ class EngineInternals:
         try:
             with Working():
                 arrived = self.watermarks.arrive(batch, recorded=lifted)
+                self._late.append(_late_words(batch, arrived))
                 self.core.add(arrived.released)
                 self.work()
             self.deliver()
         finally:
             if arrived is not None:
-                self._reject_all(batch, arrived)
+                try:
+                    self._reject_all(batch, arrived)
+                finally:
+                    self._late.pop()
 
     @while_open
     def promise(self, time: int, stream: int | None = None, subject: Term | None = None) -> None:
@@ -431,3 +438,10 @@ class EngineInternals:
 
 def _warn(query: StandingQuery) -> None:
     logging.getLogger("cqels").warning("%s", query.stopped)
+
+
+def _late_words(batch: Batch, arrived: Arrived) -> Words:
+    """The words that are needed to tell of late elements; those of a whole batch, if it has some."""
+    if not len(arrived.late):
+        return np.empty(0, np.int64)
+    return np.concatenate([batch.triples, np.array(arrived.subjects, np.int64)])

@@ -179,10 +179,10 @@ class Inputs:
             self._strict,
         )
 
-    def add(self, name: str, iri: str, opened: Opened, lift: Lift) -> None:
-        """One more source, of what is pushed to a stream."""
+    def add(self, name: str, iri: str, opened: Opened, lift: Lift, future: int | None) -> None:
+        """One more source, of what is pushed to a stream; `open` opens it."""
         number = self._numbered(name, iri)
-        self._live.append(_Live(name, number, iri, opened, lift, FUTURE, self._strict))
+        self._live.append(_Live(name, number, iri, opened, lift, future, self._strict))
 
     def firsts(self) -> dict[int, tuple[int, ...]]:
         """Of sources that end and have several files: the times of the files' first elements."""
@@ -198,7 +198,8 @@ class Inputs:
     def open(self) -> None:
         """Begin to receive."""
         for each in self._live:
-            each.source = each.open()
+            if each.source is None:
+                each.source = each.open()
 
     def read(self, positions: Positions, most: int) -> Batch:
         """What there is now, about `most` bytes of each source; it does not wait."""

@@ -30,6 +30,10 @@ class QuerySet:
         self._sent: dict[str, Values] = {}
         """The answers that the engine of the run knows, or is about to."""
 
+    def declare(self, settings: StreamSettings) -> None:
+        """Know one more stream."""
+        self._engine.internals.declare(settings)
+
     def add(self, query: Query) -> Query:
         """Check a query that has a name: what the engine of the run is given, without secrets."""
         assert query.name is not None

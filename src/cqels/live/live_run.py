@@ -11,19 +11,21 @@ import json
 import logging
 import re
 import shutil
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2s
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event, Thread
 from time import monotonic, time_ns
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from cqels.engine.budgets import Budget
 from cqels.engine.event_time.wall_clock import TICK, WallClock, settling_time, unclocked
 from cqels.ingest import StreamDeclaration, StreamSettings, Tally, settings_of
+from cqels.ingest.declarations import FUTURE
 from cqels.live.batch_delivery import Delivery, RejectSink
+from cqels.live.change_requests import Request, Requests
 from cqels.live.inputs import Inputs, Positions
 from cqels.live.live_queries import QuerySet
 from cqels.model.choices import Lost
@@ -31,14 +33,15 @@ from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
 from cqels.pipeline.instance.driven_instance import Outcome, PassingInstance
 from cqels.pipeline.instance.durable_instance import DurableInstance, lock_of
-from cqels.pipeline.instance.instance_commands import Arrival, difference, registration
+from cqels.pipeline.instance.engine_instance import Instance
+from cqels.pipeline.instance.instance_commands import Arrival, declaration, difference, registration
 from cqels.pipeline.instance.program import Dataset, Program
 from cqels.pipeline.instance.state_manifest import Manifest, StateFolder
 from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
 from cqels.pipeline.lift.row_lifts import Lift
 from cqels.pipeline.sink.sink_protocol import DeliveryStopped, Sink
 from cqels.pipeline.source.file_catalog import Changed
-from cqels.pipeline.source.inbox import Inbox, InboxReader
+from cqels.pipeline.source.inbox import LIMIT, Inbox, InboxReader
 from cqels.pipeline.source.live_source import Message
 from cqels.pipeline.source.watched_data import FileChange, WatchedData
 from cqels.plan.algebra import Query
@@ -57,6 +60,7 @@ _LOOK = 1.0
 """Seconds between looks at watched files."""
 _LOG = logging.getLogger("cqels")
 
+T = TypeVar("T")
 Change: TypeAlias = str | Callable[[Store], object]
 """Of the dataset: SPARQL Update, or a function of the store."""
 
@@ -88,15 +92,18 @@ class LiveSettings:
     """Snapshots are written by another process."""
 
 
-@dataclass
-class _Request:
-    """A change that another thread asks for: what makes its commands, and what follows when they are executed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedStream:
+    """A stream that elements can be pushed to, how they are lifted, and what is kept of those that wait."""
 
-    commands: Callable[[], list[str]]
-    then: Callable[[], None] = lambda: None
-    changes_data: bool = False
-    done: Event = field(default_factory=Event)
-    fault: BaseException | None = None
+    settings: StreamSettings
+    lift: Lift
+    limit: int | None = LIMIT
+    """Bytes of elements that wait."""
+    wait_when_full: bool = True
+    """Who pushes more waits; else `InboxFull` is raised."""
+    future: int | None = FUTURE
+    """Nanoseconds beyond the wall clock from which on an element is rejected."""
 
 
 class LiveRun:
@@ -121,20 +128,20 @@ class LiveRun:
         rejects: RejectSink | None = None,
         settings: LiveSettings | None = None,
         budgets: Mapping[str, Budget] | None = None,
-        pushed: Mapping[str, Lift] | None = None,
+        pushed: Iterable[PushedStream] = (),
         tally: Tally | None = None,
         watched: WatchedData | None = None,
         now: Callable[[], int] = time_ns,
     ) -> None:
         """`state` is the folder of its state; without it no run goes on from this one.
 
-        `pushed` are streams that elements can be pushed to (`push`), and how these are lifted.  `watched` are files of
+        `pushed` are streams that elements can be pushed to (`push`); `declare` adds more.  `watched` are files of
         the store that are updates when they have changed.  `now` is the wall clock, in nanoseconds.
         """
         self._settings = settings or LiveSettings()
         self._declared, self._asked, self._store = tuple(streams), tuple(queries), store
         self._budgets, self._now = dict(budgets or {}), now
-        self._pushed = dict(pushed or {})
+        self._pushed = {each.settings.iri: each for each in pushed}
         self._watched, self._looked = watched or WatchedData(), 0.0
         self._temporary = state is None
         self._folder = Path(mkdtemp(prefix="cqels-")) if state is None else state
@@ -143,9 +150,7 @@ class LiveRun:
         """There may be something to do."""
         self._stopping, self._done = Event(), Event()
         self._fault: BaseException | None = None
-        self._requests: deque[_Request] = deque()
-        self._taken: list[_Request] = []
-        """Those whose commands are in the batch that is being done."""
+        self._requests = Requests(self._notify, self._done)
         self._stopped: set[str] = set()
         self._ended = False
         self._lock = lock_of(self._folder)
@@ -197,7 +202,7 @@ class LiveRun:
         if before is not None:
             self._watched.go_back(self._store, self._folder / "watched")
         declared = settings_of(self._declared)
-        declared = {iri: StreamSettings(iri) for iri in self._pushed if iri not in declared} | declared
+        declared = {iri: each.settings for iri, each in self._pushed.items() if iri not in declared} | declared
         known = [] if before is None else [each["iri"] for each in before.streams if each["iri"] in declared]
         order = [*known, *(iri for iri in declared if iri not in known)]
         self._streams = [declared[iri] for iri in order]
@@ -213,8 +218,8 @@ class LiveRun:
             changed=settings.changed,
             notify=self._notify,
         )
-        for iri, lift in self._pushed.items():
-            self._add_inbox(iri, lift)
+        for each in self._pushed.values():
+            self._add_inbox(each)
         sources = {number: order.index(iri) for number, iri in self._inputs.iris.items()}
         gone = {} if before is None else dict(enumerate(before.sources))
         numbered = gone | sources
@@ -235,14 +240,21 @@ class LiveRun:
         else:
             self._engine = DurableInstance(self._folder, program, fork=settings.fork, lock=self._lock)
 
-    def _add_inbox(self, iri: str, lift: Lift) -> None:
-        name = f"pushed-{len(self._inboxes)}"
+    def _add_inbox(self, pushed: PushedStream) -> None:
+        iri = pushed.settings.iri
+        name = f"pushed-{blake2s(iri.encode(), digest_size=6).hexdigest()}"
 
         def opened() -> InboxReader:
-            self._inboxes[iri] = Inbox(self._folder / "inbox" / name, place=f"<{iri}>", notify=self._notify)
-            return InboxReader(self._inboxes[iri])
+            self._inboxes[iri] = inbox = Inbox(
+                self._folder / "inbox" / name,
+                place=f"<{iri}>",
+                limit=pushed.limit,
+                wait_when_full=pushed.wait_when_full,
+                notify=self._notify,
+            )
+            return InboxReader(inbox)
 
-        self._inputs.add(f"{name}-{iri}", iri, opened, lift)
+        self._inputs.add(name, iri, opened, pushed.lift, None if pushed.settings.arrival else pushed.future)
 
     def _resume(self, last: Outcome | None) -> None:
         """Go on from the state: positions, clock, sinks, and the answers of endpoints."""
@@ -345,7 +357,7 @@ class LiveRun:
                 raise
             return [*self._queries.news(), registration(public, "", budget)]
 
-        self._ask(_Request(commands, self._queries_changed))
+        self._requests.ask(Request(commands, self._queries_changed))
 
     def drop(self, name: str) -> None:
         """Run a query no more; what it has sent stays."""
@@ -354,18 +366,48 @@ class LiveRun:
             self._queries.drop(name)
             return [json.dumps({"drop": name})]
 
-        self._ask(_Request(commands, self._queries_changed))
+        self._requests.ask(Request(commands, self._queries_changed))
+
+    def declare(self, pushed: PushedStream) -> None:
+        """Have one more stream that elements can be pushed to; a run that goes on from this one is given it, too."""
+
+        def commands() -> list[str]:
+            settings = pushed.settings
+            if any(each.iri == settings.iri for each in self._streams):
+                raise CqelsError(f"there is a stream <{settings.iri}> already")
+            number = len(self._streams)
+            self._streams.append(settings)
+            self._queries.declare(settings)
+            self._clock.add(settings)
+            self._inputs.watches = self._clock.is_needed
+            self._pushed[settings.iri] = pushed
+            self._add_inbox(pushed)
+            self._want()
+            self._inputs.open()
+            if isinstance(self._engine, DurableInstance):
+                manifest = self._engine.manifest  # it may know more than the log has: the rest is added then
+                manifest.streams.append(asdict(settings))
+                manifest.sources.append(number)
+                manifest.names = self._inputs.names
+                self._engine.write_manifest()
+            return [declaration(settings), json.dumps({"source": number})]
+
+        self._requests.ask(Request(commands))
+
+    def look(self, look: Callable[[Instance], T]) -> T:
+        """What a function gives that looks at the engine instance between two batches."""
+        return self._requests.look(lambda: look(self._engine.instance))
 
     def update(self, change: Change) -> None:
         """Change the dataset between two batches, exactly once, whatever ends the process then."""
-        self._ask(_Request(lambda: [self._update(change)], changes_data=True))
+        self._requests.ask(Request(lambda: [self._update(change)], changes_data=True))
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
         command: dict[str, Any] = {"heartbeat": time}
         if stream is not None:
             command["stream"] = self._number(stream)
-        self._ask(_Request(lambda: [json.dumps(command)]))
+        self._requests.ask(Request(lambda: [json.dumps(command)]))
 
     def push(self, stream: str, messages: Sequence[Message]) -> None:
         """Give elements to a stream; when this returns they are on the disk, and come into one of the next batches."""
@@ -373,16 +415,6 @@ class LiveRun:
             known = ", ".join(f"<{iri}>" for iri in self._inboxes) or "none"
             raise CqelsError(f"nothing can be pushed to stream <{stream}>", hint=f"the streams that can be: {known}")
         self._inboxes[stream].append(messages)
-
-    def _ask(self, request: _Request) -> None:
-        """Have a change made by the thread of the run, and wait for it."""
-        self._requests.append(request)
-        self._notify()
-        while not request.done.wait(_IDLE):
-            if self._done.is_set():
-                raise CqelsError("the run has ended", hint="wait() tells why")
-        if request.fault is not None:
-            raise request.fault
 
     def _update(self, change: Change) -> str:
         """The command of a change: what it gives when it is repeated is what it gave."""
@@ -468,7 +500,7 @@ class LiveRun:
             except BaseException as error:
                 self._fault = self._fault or error
             self._done.set()
-            self._refuse_requests()
+            self._requests.refuse_all()
 
     def _deliver_again(self) -> None:
         """Deliver the last batch of the run before, unless that was stopped behind it."""
@@ -511,7 +543,7 @@ class LiveRun:
         changes = self._changes_of_files()
         commands += [change.command for change in changes]
         commands += self._queries.news()
-        commands += self._requested(alone=not changes)
+        commands += self._requests.commands(alone=not changes)
         if self._inputs.has_ended(read.positions) and not read.arrivals:
             commands += self._ending()
         begun = self._inputs.live & {*read.positions} - self._begun
@@ -530,12 +562,10 @@ class LiveRun:
             change.keep()
         self._begun |= begun
         self.batches += 1
-        for each in self._taken:
-            each.then()
+        self._requests.executed()
         self._delivery.deliver(outcome)
         self._inputs.commit(read.positions)
-        while self._taken:
-            self._taken.pop().done.set()
+        self._requests.delivered()
         self._note_stopped(outcome)
         self._note_end()
         return True
@@ -552,29 +582,6 @@ class LiveRun:
             return []
         self._looked = monotonic()
         return list(self._watched.changes())
-
-    def _requested(self, *, alone: bool) -> list[str]:
-        """The commands of what other threads ask for; what cannot be is told to who asks.
-
-        What an update removes and adds depends on the data before it: a batch has one, if nothing else changes data.
-        """
-        commands: list[str] = []
-        while self._requests and (alone or not self._requests[0].changes_data):
-            request = self._requests.popleft()
-            alone = alone and not request.changes_data
-            try:
-                commands += request.commands()
-                self._taken.append(request)
-            except Exception as error:
-                request.fault = error
-                request.done.set()
-        return commands
-
-    def _refuse_requests(self) -> None:
-        """Nobody waits any more for what is not done."""
-        for each in (*self._taken, *self._requests):
-            each.fault = CqelsError("the run has ended", hint="wait() tells why")
-            each.done.set()
 
     def _ending(self) -> list[str]:
         """The commands of the last batch, if not all sources are files: of these the engine knows the end."""
