@@ -18,6 +18,7 @@ import typer
 
 from cqels.cli.app import app
 from cqels.options import LIST_TABLES, PIPELINE_WORDS
+from cqels.serve_options import WORDS as SERVE_WORDS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "cqels"
@@ -147,7 +148,9 @@ def test_pipeline_file() -> None:
         for name, part in zip(parts[1::2], parts[2::2], strict=True)
     }
     words = {each.name: sorted(word.replace("_", "-") for word in each.words()) for each in LIST_TABLES}
-    words |= {"pipeline": sorted(word.replace("_", "-") for word in PIPELINE_WORDS), "prefixes": []}
+    options = {"pipeline": PIPELINE_WORDS, "serve": SERVE_WORDS}
+    words |= {name: sorted(word.replace("_", "-") for word in each) for name, each in options.items()}
+    words["prefixes"] = []
     assert {name: sorted(each) for name, each in found.items()} == words
 
 

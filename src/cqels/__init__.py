@@ -16,13 +16,25 @@ from cqels.model.release import RELEASE
 
 if TYPE_CHECKING:
     from cqels import lift
+    from cqels.client import connect, connect_async
     from cqels.engine.engine import Engine
     from cqels.engine.query_handle import StandingQuery
     from cqels.ingest import Rejected
     from cqels.model.errors import CqelsError, QueryStopped
     from cqels.results import Result
 
-__all__ = ["CqelsError", "Engine", "QueryStopped", "Rejected", "Result", "StandingQuery", "__version__", "lift"]
+__all__ = [
+    "CqelsError",
+    "Engine",
+    "QueryStopped",
+    "Rejected",
+    "Result",
+    "StandingQuery",
+    "__version__",
+    "connect",
+    "connect_async",
+    "lift",
+]
 
 __version__ = RELEASE
 
@@ -33,6 +45,8 @@ _PLACES = {
     "Rejected": "cqels.ingest",
     "Result": "cqels.results",
     "StandingQuery": "cqels.engine.query_handle",
+    "connect": "cqels.client",
+    "connect_async": "cqels.client",
 }
 
 

@@ -60,6 +60,8 @@ from cqels.option_values import (
     text_of,
     time_of,
 )
+from cqels.serve_options import TABLE as SERVE
+from cqels.serve_options import ServeOptions, read_serve_options
 
 if TYPE_CHECKING:
     from cqels.ingest import StreamDeclaration
@@ -77,6 +79,7 @@ __all__ = [
     "PipelineOptions",
     "QueryOptions",
     "RunOptions",
+    "ServeOptions",
     "in_a_file",
     "on_the_command_line",
 ]
@@ -250,7 +253,9 @@ PIPELINE_WORDS: dict[str, Reader] = {
 """The words of the table `pipeline`, with underscores: those of the options of the command line."""
 PLACES = frozenset(each.name for group in _GROUPS.values() for each in fields(group) if each.metadata.get("place"))
 """Those whose values are files or folders."""
-TABLES = ("pipeline", "prefixes", *(each.name for each in LIST_TABLES))
+OPTION_TABLES = ("pipeline", SERVE)
+"""The tables of options, which the command line has, too."""
+TABLES = (*OPTION_TABLES, "prefixes", *(each.name for each in LIST_TABLES))
 """The tables of a pipeline file."""
 
 
@@ -263,6 +268,8 @@ class PipelineOptions:
     queries: QueryOptions = QueryOptions()
     run: RunOptions = RunOptions()
     output: OutputOptions = OutputOptions()
+    serve: ServeOptions = ServeOptions()
+    """Of `cqels serve` alone."""
 
     @classmethod
     def from_mapping(
@@ -272,11 +279,13 @@ class PipelineOptions:
         named: Naming = in_a_file,
         told: Told = raised,
         insisted: Collection[str] | None = None,
+        serves: bool = False,
     ) -> Self:
         """Read the tables of a pipeline file; words that are left out have their defaults.
 
         Options that do not go together are refused; of those that only Spark has, only the ones that are `insisted` on,
-        all if nothing is said.  Errors are raised, unless they are `told` otherwise.
+        all if nothing is said.  What `serves` needs no stream: these come later.  Errors are raised, unless they are
+        `told` otherwise.
         """
         for word in mapping:
             if word not in TABLES:
@@ -288,8 +297,8 @@ class PipelineOptions:
             own = {each.name: values[each.name] for each in fields(group) if each.name in values}
             own |= {each.name: lists[each.metadata["table"].name] for each in fields(group) if "table" in each.metadata}
             groups[table] = group(**own)
-        made = cls(**groups)
-        made.check(named, told, insisted)
+        made = cls(**groups, serve=read_serve_options(mapping, named, told))
+        made.check(named, told, insisted, serves=serves)
         return made
 
     @property
@@ -304,7 +313,14 @@ class PipelineOptions:
 
         return self.input.follow or any(map(is_live, self.input.stream))
 
-    def check(self, named: Naming = in_a_file, told: Told = raised, insisted: Collection[str] | None = None) -> None:
+    def check(
+        self,
+        named: Naming = in_a_file,
+        told: Told = raised,
+        insisted: Collection[str] | None = None,
+        *,
+        serves: bool = False,
+    ) -> None:
         """Refuse options that the engine does not have."""
         chosen = named("pipeline", "engine")
         if self.output.analyze and self.run.engine != "embedded":
@@ -315,10 +331,10 @@ class PipelineOptions:
             else:
                 message, hint = f"{analyze} shows what the incremental engine did", f"leave out {chosen} reference"
             told(("pipeline", "analyze"), CqelsError(message, hint=hint))
-        if self.engine == "spark":
+        if self.engine == "spark" or (serves and self.run.engine == "spark"):
             return
         groups = (self.input, self.dataset, self.queries, self.run, self.output)
-        live = self.engine == "reference" or not self.input.stream
+        live = self.engine == "reference" or not (self.input.stream or serves)
         given = [name for group in groups for name in group.of_spark(live=live) if insisted is None or name in insisted]
         if given:
             stream = named("streams", "")

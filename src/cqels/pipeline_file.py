@@ -18,7 +18,9 @@ from cqels.model.errors import CqelsError, DataError, Source, Span
 from cqels.model.toml_places import Place, nearest, toml_places
 from cqels.option_tables import LIST_TABLES, TERMINAL, DeclaredQuery, is_url
 from cqels.option_values import NoSuchWord, Words, in_a_file, on_the_command_line
-from cqels.options import PLACES, PipelineOptions
+from cqels.options import OPTION_TABLES, PLACES, PipelineOptions
+from cqels.serve_options import PLACES as SERVE_PLACES
+from cqels.serve_options import TABLE as SERVE
 
 PIPELINE_FILE = "pipeline.toml"
 """What `cqels run` looks for where nothing is named."""
@@ -106,6 +108,8 @@ class Given:
     errors: list[CqelsError] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     """The tables that have errors."""
+    serves: bool = False
+    """It is for a service, whose streams may come later."""
     query_text: Callable[[Path], str] | None = None
     """Reads the file of a query, whose prefixes streams may have."""
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -119,7 +123,11 @@ class Given:
         tables = self._merged(tables)
         tables = self._expanded(tables, self._prefixes(tables))
         options = PipelineOptions.from_mapping(
-            tables, named=self._named, told=self.told, insisted=None if self.file is None else self._said()
+            tables,
+            named=self._named,
+            told=self.told,
+            insisted=None if self.file is None else self._said(),
+            serves=self.serves,
         )
         return options if self.file is None else self._placed(options)
 
@@ -143,7 +151,7 @@ class Given:
     def _in_file(self, words: Words) -> Words | None:
         """The words that lead to a value in the file, None if the command line has it."""
         match words:
-            case ("pipeline", str(word), *_) if word.replace("-", "_") in self._said():
+            case (str(table), str(word), *_) if word.replace("-", "_") in self._said(table):
                 return None
             case (str(table), int(number), *inside):
                 found = self._numbers.get((table, number))
@@ -151,11 +159,12 @@ class Given:
             case _:
                 return words
 
-    def _said(self) -> set[str]:
-        return {str(word) for word in self.line.get("pipeline", {})}
+    def _said(self, table: str = "pipeline") -> set[str]:
+        """The options of a table that the command line has."""
+        return {str(word) for word in self.line.get(table, {})} if table in OPTION_TABLES else set()
 
     def _named(self, table: str, name: str) -> str:
-        if self.file is None or (name in self._said() if name else table in self.line):
+        if self.file is None or (name in self._said(table) if name else table in self.line):
             return on_the_command_line(table, name)
         return in_a_file(table, name)
 
@@ -352,6 +361,11 @@ def relative_to(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             text = stream if table == "streams" else file
             made[table] = [entry_of(each, words, text) for each in _list(tables[table])]
     return made
+
+
+def _file_of(place: Callable[[str], str]) -> Callable[[str], str]:
+    """Place what is the name of a template's file, and not its text."""
+    return lambda text: text if "\n" in text or not text.endswith(".toml") else place(text)
 
 
 def _is_port(value: object) -> bool:

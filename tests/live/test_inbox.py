@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 
+import pyarrow
 import pytest
 
 from cqels.model.errors import CqelsError, Damaged
-from cqels.pipeline.source.inbox import Inbox, InboxFull, InboxReader
+from cqels.pipeline.source.inbox import FRAME_BYTES, Inbox, InboxFull, InboxReader
 from cqels.pipeline.source.inbox_segments import cuts, read_rows, segments_of
 from cqels.pipeline.source.live_source import ROWS, Message
 
@@ -104,7 +105,7 @@ def test_ranges_of_another_process_are_cut_between_frames(tmp_path: Path) -> Non
 
 
 def test_a_full_inbox_waits_or_refuses(tmp_path: Path) -> None:
-    with Inbox(tmp_path / "refuses", limit=2000, wait_when_full=False) as inbox:
+    with Inbox(tmp_path / "refuses", limit=2000, when_full="refuse") as inbox:
         inbox.append([Message(b"x" * 5000, 0)])  # more than the limit, where there is nothing else
         with pytest.raises(InboxFull, match="have not been processed"):
             inbox.append(SOME)
@@ -120,6 +121,40 @@ def test_a_full_inbox_waits_or_refuses(tmp_path: Path) -> None:
         thread.join(5)
         assert not thread.is_alive()
         assert inbox.count == 2
+
+
+def test_what_is_refused_is_not_there_in_part(tmp_path: Path) -> None:
+    """Who is refused sends all of it again."""
+    many = [Message(b"x" * FRAME_BYTES, number) for number in range(5)]
+    with Inbox(tmp_path, limit=4 * FRAME_BYTES, when_full="refuse") as inbox:
+        inbox.append(SOME)
+        with pytest.raises(InboxFull):
+            inbox.append(many)
+        assert inbox.count == len(SOME)
+        inbox.append(many[:3])
+        inbox.commit(inbox.end)
+        inbox.append(many)
+        assert inbox.count == len(SOME) + 8
+
+
+def test_a_full_inbox_drops_the_oldest_that_nobody_has_read(tmp_path: Path) -> None:
+    dropped: list[int] = []
+
+    def note(rows: pyarrow.RecordBatch) -> None:
+        dropped.extend(rows.column("position").to_pylist())
+
+    with Inbox(tmp_path, limit=4000, when_full="drop", dropped=note) as inbox:
+        inbox.append(numbered(10, 50))
+        _, read_to = inbox.read(0, 1)
+        for _ in range(40):
+            inbox.append(numbered(10, 50))
+        assert inbox.uncommitted <= 4000
+        rows, _ = inbox.read(read_to, 1 << 20)
+        left = rows.column("position").to_pylist()
+    assert dropped
+    assert [*range(1, 11), *dropped, *left] == [*range(1, 411)]
+    with Inbox(tmp_path, limit=4000, when_full="drop") as inbox:
+        assert inbox.read(0, 1 << 20)[0].column("position").to_pylist() == left
 
 
 def test_many_threads_share_a_synchronization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from cqels.cli.query_files import (
     prepared_query,
 )
 from cqels.cli.run_command import run
+from cqels.cli.serve_command import serve
 from cqels.model.errors import CqelsError
 
 app = typer.Typer(
@@ -136,6 +137,7 @@ def _check_pipeline(path: Path, *, connect: bool) -> bool:
 
 
 app.command()(run)
+app.command()(serve)
 app.command()(lift)
 
 

@@ -28,21 +28,36 @@ def given_by(
 ) -> Given:
     """What the command line says, and the pipeline file that it names, if any."""
     path, queries = pipeline_file_of(files)
-    tables: dict[str, Any] = {"pipeline": pipeline}
-    lists = {
-        "streams": list(stream or ()),
-        "data": [*map(str, data or ()), *map(graph_and_file, graph or ())],
-        "queries": [str(each) for each in queries],
-        "sinks": list(out or ()),
-    }
-    tables |= {name: entries for name, entries in lists.items() if entries}
-    if prefix:
-        tables["prefixes"] = dict(map(_prefix, prefix))
+    tables = tables_given(pipeline, stream=stream, data=data, graph=graph, out=out, prefix=prefix)
+    if queries:
+        tables["queries"] = [str(each) for each in queries]
     file = None if path is None else PipelineFile.read(path)
     if file is not None and path is not None and (folder := path.parent) != Path():
         tables = relative_to(tables, Path.cwd())
         os.chdir(folder)  # so that state and messages have the same names wherever the command is given
     return Given(file, tables, query_text=query_text)
+
+
+def tables_given(
+    pipeline: dict[str, Any],
+    *,
+    stream: Iterable[str] | None = None,
+    data: Iterable[Path] | None = None,
+    graph: Iterable[str] | None = None,
+    out: Iterable[str] | None = None,
+    prefix: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """What the command line says, in the tables of a pipeline file."""
+    tables: dict[str, Any] = {"pipeline": pipeline}
+    lists = {
+        "streams": list(stream or ()),
+        "data": [*map(str, data or ()), *map(graph_and_file, graph or ())],
+        "sinks": list(out or ()),
+    }
+    tables |= {name: entries for name, entries in lists.items() if entries}
+    if prefix:
+        tables["prefixes"] = dict(map(_prefix, prefix))
+    return tables
 
 
 def pipeline_file_of(files: Sequence[Path]) -> tuple[Path | None, list[Path]]:

@@ -47,7 +47,7 @@ def execute(run: Run) -> None:
     trigger = f"{(options.trigger or 0) // MILLISECOND} milliseconds"
     partitions = options.partitions or options.instances or _tasks(run)
     brief = _is_brief(run)
-    with Java(options.master, partitions, ui=options.ui, settings=_settings(run), brief=brief) as java:
+    with Java(options.master, partitions, ui=options.ui, settings=spark_settings(run), brief=brief) as java:
         app = _app(run, java)
         pipeline, metrics = None, None
         with Stopping(java.kill) as stopping, ExitStack() as stack:
@@ -199,7 +199,7 @@ def _tasks(run: Run) -> int:
     return there
 
 
-def _settings(run: Run) -> dict[str, str]:
+def spark_settings(run: Run) -> dict[str, str]:
     """Settings of Spark: those that are given, and its connector for Kafka where a stream comes from there."""
     given = dict(run.options.run.conf)
     if not any(scheme_name(each.path) == "kafka" for each in run.options.input.stream):

@@ -18,6 +18,7 @@ _OF = {"cqels.json": "spark", "state.json": "embedded"}
 _PARTS = (
     *(*_OF, LOCK, "inbox", "files", "watched", "data", "log-*", "snapshot-*"),
     *("data.nq", "rests", "rests.json", "services", "updates", "instance", "clock.json", "dataset", "spark"),
+    "service",
     *("*.tmp", "*.new", ".*"),
 )
 """What a state may have, of both engines."""

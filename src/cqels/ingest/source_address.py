@@ -70,7 +70,7 @@ def address_of(declaration: StreamDeclaration) -> Address:
     if found is None:
         assert scheme_name(declaration.path) is not None
         return Address(place, declaration.path, (), "", None, None, options)
-    hosts = tuple(_host(each, declaration) for each in found["hosts"].split(","))
+    hosts = tuple(_host(each, declaration) for each in _filled(found["hosts"], declaration).split(","))
     user, password = options.get("user", [None])[0], options.get("password", [None])[0]
     if found["user"] is not None:
         name, colon, secret = _filled(found["user"], declaration).partition(":")

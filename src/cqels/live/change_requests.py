@@ -16,6 +16,10 @@ _LOOK = 1.0
 T = TypeVar("T")
 
 
+class RunEnded(CqelsError):
+    """There is no run any more that could do what it is asked for."""
+
+
 @dataclass
 class Request:
     """A change: what makes its commands, and what follows when they are executed."""
@@ -23,6 +27,8 @@ class Request:
     commands: Callable[[], list[str]]
     then: Callable[[], None] = lambda: None
     changes_data: bool = False
+    drops: bool = False
+    """A query ends: nothing follows in the batch, so that all results of its name there are its own."""
     done: Event = field(default_factory=Event)
     fault: BaseException | None = None
 
@@ -80,10 +86,12 @@ class Requests:
                 request.refuse(error)
                 continue
             commands += made
-            if made:
-                self._taken.append(request)
-            else:
+            if not made:
                 request.done.set()
+                continue
+            self._taken.append(request)
+            if request.drops:
+                break
         return commands
 
     def executed(self) -> None:
@@ -101,5 +109,5 @@ class Requests:
             each.refuse(has_ended())
 
 
-def has_ended() -> CqelsError:
-    return CqelsError("the run has ended", hint="wait() tells why")
+def has_ended() -> RunEnded:
+    return RunEnded("the run has ended", hint="wait() tells why")

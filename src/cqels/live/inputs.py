@@ -31,6 +31,8 @@ from cqels.pipeline.source.source_registry import open_source, source_name
 
 MOST_PAUSE = 60.0
 """Seconds after which a source that has failed is opened again, at most."""
+_SOURCES = 8
+"""Sources that may have as much of one batch as each of them has at most."""
 _LOG = logging.getLogger("cqels")
 
 Positions: TypeAlias = dict[str, Any]
@@ -126,6 +128,8 @@ class Inputs:
         self.watches = False
         """The times of elements are looked at."""
         self._live: list[_Live] = []
+        self._turn = 0
+        """The live source that is read first."""
         self._files: dict[str, FileStreams] = {}
         self.bounded: frozenset[int] = frozenset()
         """The sources that end, and are waited for."""
@@ -213,12 +217,18 @@ class Inputs:
             rows += found.rows
             batch.size += found.size
             batch.positions[name] = {str(number): [*offset] for number, offset in found.offsets.items()}
-        for live in self._live:
-            given = live.read(positions.get(live.name), most)
+        left = _SOURCES * most
+        turn, self._turn = self._turn % max(len(self._live), 1), 0
+        for number, live in enumerate([*self._live[turn:], *self._live[:turn]]):
+            if left <= 0:  # the others come first in the next batch
+                self._turn = turn + number
+                break
+            given = live.read(positions.get(live.name), min(most, left))
             if given is not None:
                 more, batch.positions[live.name], size = given
                 rows += more
                 batch.size += size if more else 0
+                left -= size
         self._sort(rows, batch)
         return batch
 

@@ -25,9 +25,10 @@ from cqels.engine.event_time.wall_clock import TICK, WallClock, settling_time, u
 from cqels.ingest import StreamDeclaration, StreamSettings, Tally, settings_of
 from cqels.ingest.declarations import FUTURE
 from cqels.live.batch_delivery import Delivery, RejectSink
-from cqels.live.change_requests import Request, Requests
-from cqels.live.inputs import Inputs, Positions
+from cqels.live.change_requests import Request, Requests, has_ended
+from cqels.live.inputs import Batch, Inputs, Positions
 from cqels.live.live_queries import QuerySet
+from cqels.live.run_measures import BatchDone, Measures, Measuring
 from cqels.model.choices import Lost
 from cqels.model.errors import CqelsError
 from cqels.model.time import SECOND
@@ -37,11 +38,12 @@ from cqels.pipeline.instance.engine_instance import Instance
 from cqels.pipeline.instance.instance_commands import Arrival, declaration, difference, registration
 from cqels.pipeline.instance.program import Dataset, Program
 from cqels.pipeline.instance.state_manifest import Manifest, StateFolder
+from cqels.pipeline.lift.block_format import elements_of
 from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns, pushed_patterns
 from cqels.pipeline.lift.row_lifts import Lift
 from cqels.pipeline.sink.sink_protocol import DeliveryStopped, Sink
 from cqels.pipeline.source.file_catalog import Changed
-from cqels.pipeline.source.inbox import LIMIT, Inbox, InboxReader
+from cqels.pipeline.source.inbox import LIMIT, Inbox, InboxClosed, InboxReader, WhenFull
 from cqels.pipeline.source.live_source import Message
 from cqels.pipeline.source.watched_data import FileChange, WatchedData
 from cqels.plan.algebra import Query
@@ -71,6 +73,8 @@ class LiveSettings:
 
     follow: bool = True
     """New files and appended lines are waited for."""
+    lasting: bool = False
+    """It goes on when all sources have ended, since others may be declared."""
     start: int = 0
     """What the boundaries of sliding windows are counted from."""
     until: int | None = None
@@ -100,8 +104,10 @@ class PushedStream:
     lift: Lift
     limit: int | None = LIMIT
     """Bytes of elements that wait."""
-    wait_when_full: bool = True
-    """Who pushes more waits; else `InboxFull` is raised."""
+    when_full: WhenFull = "wait"
+    """Who pushes more waits, is refused with `InboxFull`, or the oldest that nobody has read are dropped."""
+    dropped: Callable[[int], None] = lambda count: None
+    """Called with the numbers of elements that are dropped."""
     future: int | None = FUTURE
     """Nanoseconds beyond the wall clock from which on an element is rejected."""
 
@@ -151,7 +157,9 @@ class LiveRun:
         self._stopping, self._done = Event(), Event()
         self._fault: BaseException | None = None
         self._requests = Requests(self._notify, self._done)
-        self._stopped: set[str] = set()
+        self._measuring = Measuring()
+        self._followers: list[Callable[[BatchDone], None]] = []
+        self._stopped: dict[str, str] = {}
         self._ended = False
         self._lock = lock_of(self._folder)
         self._thread = Thread(target=self._run, name="cqels run", daemon=True)
@@ -249,8 +257,9 @@ class LiveRun:
                 self._folder / "inbox" / name,
                 place=f"<{iri}>",
                 limit=pushed.limit,
-                wait_when_full=pushed.wait_when_full,
+                when_full=pushed.when_full,
                 notify=self._notify,
+                dropped=lambda rows: pushed.dropped(sum(map(elements_of, rows.column("value").to_pylist()))),
             )
             return InboxReader(inbox)
 
@@ -359,6 +368,24 @@ class LiveRun:
 
         self._requests.ask(Request(commands, self._queries_changed))
 
+    def replace(self, query: Query, budget: Budget | None = None) -> None:
+        """Run a query instead of the one that has its name, from one batch to the next; its windows begin anew."""
+
+        def commands() -> list[str]:
+            name = query.name or ""
+            before = self._queries.by_name.get(name)
+            self._queries.drop(name)
+            try:
+                public = self._queries.add(query)
+            except BaseException:
+                assert before is not None
+                self._queries.add(before)
+                raise
+            self._delivery.add([public])
+            return [json.dumps({"drop": name}), *self._queries.news(), registration(public, "", budget)]
+
+        self._requests.ask(Request(commands, self._queries_changed, drops=True))
+
     def drop(self, name: str) -> None:
         """Run a query no more; what it has sent stays."""
 
@@ -366,7 +393,7 @@ class LiveRun:
             self._queries.drop(name)
             return [json.dumps({"drop": name})]
 
-        self._requests.ask(Request(commands, self._queries_changed))
+        self._requests.ask(Request(commands, self._queries_changed, drops=True))
 
     def declare(self, pushed: PushedStream) -> None:
         """Have one more stream that elements can be pushed to; a run that goes on from this one is given it, too."""
@@ -398,6 +425,10 @@ class LiveRun:
         """What a function gives that looks at the engine instance between two batches."""
         return self._requests.look(lambda: look(self._engine.instance))
 
+    def explain(self, name: str, format: str = "text") -> str:
+        """The plan of a query that runs, with what it has done."""
+        return self.look(lambda instance: instance.explain(name, format))
+
     def update(self, change: Change) -> None:
         """Change the dataset between two batches, exactly once, whatever ends the process then."""
         self._requests.ask(Request(lambda: [self._update(change)], changes_data=True))
@@ -409,12 +440,21 @@ class LiveRun:
             command["stream"] = self._number(stream)
         self._requests.ask(Request(lambda: [json.dumps(command)]))
 
+    def inbox(self, stream: str) -> Inbox:
+        """What is pushed to a stream and waits."""
+        return self._inboxes[stream]
+
     def push(self, stream: str, messages: Sequence[Message]) -> None:
         """Give elements to a stream; when this returns they are on the disk, and come into one of the next batches."""
         if stream not in self._inboxes:
             known = ", ".join(f"<{iri}>" for iri in self._inboxes) or "none"
             raise CqelsError(f"nothing can be pushed to stream <{stream}>", hint=f"the streams that can be: {known}")
-        self._inboxes[stream].append(messages)
+        inbox, began = self._inboxes[stream], monotonic()
+        try:
+            inbox.append(messages)
+        except InboxClosed:
+            raise has_ended() from None
+        self._measuring.pushed(stream, inbox.end, began)
 
     def _update(self, change: Change) -> str:
         """The command of a change: what it gives when it is repeated is what it gave."""
@@ -453,6 +493,32 @@ class LiveRun:
         return dict(self._queries.by_name)
 
     @property
+    def stopped(self) -> dict[str, str]:
+        """The queries that took more than their budgets, with the reasons."""
+        return dict(self._stopped)
+
+    @property
+    def is_running(self) -> bool:
+        """It was started, and has not ended."""
+        return self._thread.is_alive() and not self._stopping.is_set()
+
+    @property
+    def store(self) -> Store:
+        """The static data as it is now; what changes it is `update`."""
+        return self._engine.instance.store
+
+    def snapshot(self) -> None:
+        """Have a snapshot of the state on the disk."""
+
+        def taken() -> None:
+            if isinstance(self._engine, DurableInstance):
+                self._engine.finish_snapshot()
+                self._engine.maintain(now=True)
+                self._engine.finish_snapshot()
+
+        self._requests.look(taken)
+
+    @property
     def metrics(self) -> dict[str, Any]:
         """Counts and sizes of now."""
         tally, engine = self.tally, self._engine
@@ -476,6 +542,15 @@ class LiveRun:
             "pause": engine.pause,
         }
 
+    @property
+    def measures(self) -> Measures:
+        """What it has counted by streams and queries, and how long batches and pushes took."""
+        return self._measuring.measures
+
+    def follow(self, follower: Callable[[BatchDone], None]) -> None:
+        """Have a function called behind each batch, by the thread of the run."""
+        self._followers.append(follower)
+
     # ------------------------------------------------------------ the loop
 
     def _notify(self) -> None:
@@ -486,7 +561,9 @@ class LiveRun:
             self._deliver_again()
             while not self._stopping.is_set() and not self.finished:
                 self._news.clear()
-                if not self._step():
+                is_idle = not self._step()
+                self._measuring.look(lambda: self._engine.instance.query_bytes)
+                if is_idle:
                     self._engine.maintain()
                     self._news.wait(self._timeout())
             self._note_delivered()
@@ -543,8 +620,10 @@ class LiveRun:
         changes = self._changes_of_files()
         commands += [change.command for change in changes]
         commands += self._queries.news()
-        commands += self._requests.commands(alone=not changes)
-        if self._inputs.has_ended(read.positions) and not read.arrivals:
+        asked = self._requests.commands(alone=not changes)
+        commands += asked
+        is_over = not self._settings.lasting and self._inputs.has_ended(read.positions)
+        if is_over and not read.arrivals and not asked:
             commands += self._ending()
         begun = self._inputs.live & {*read.positions} - self._begun
         if not (read.arrivals or read.rejected or commands or self._engine.pending or begun):
@@ -557,6 +636,7 @@ class LiveRun:
         }
         arrivals = [*read.arrivals, *(Arrival(command=command) for command in commands)]
         outcome = self._engine.advance(self._engine.batch + 1, arrivals, note)
+        evaluated = time_ns()
         self._positions = read.positions
         for change in changes:
             change.keep()
@@ -566,9 +646,29 @@ class LiveRun:
         self._delivery.deliver(outcome)
         self._inputs.commit(read.positions)
         self._requests.delivered()
+        self._measure(read, outcome, evaluated)
         self._note_stopped(outcome)
         self._note_end()
         return True
+
+    def _measure(self, read: Batch, outcome: Outcome, evaluated: int) -> None:
+        """Count a batch that was delivered now."""
+        now = time_ns()
+        self._measuring.done(
+            outcome,
+            read.arrivals,
+            read.rejected,
+            self._inputs.iris,
+            lambda iri: self._inboxes[iri].committed,
+            began=self._began,
+            now=now / SECOND,
+        )
+        if self._followers:
+            began = now - round((monotonic() - self._began) * SECOND)
+            results = sum(each.count for each in outcome.chunks)
+            done = BatchDone(outcome.batch, began, evaluated, now, outcome.report.elements, results)
+            for follower in self._followers:
+                follower(done)
 
     def _heartbeats(self, now: int) -> list[str]:
         """What is due by the wall clock, if all that has arrived has been read: files that end, too."""
@@ -604,5 +704,5 @@ class LiveRun:
         """Say once that a query took more than its budget."""
         for name, reason in outcome.report.stopped.items():
             if name not in self._stopped:
-                self._stopped.add(name)
+                self._stopped[name] = reason
                 _LOG.warning("%s", reason)

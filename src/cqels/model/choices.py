@@ -20,3 +20,7 @@ Latency: TypeAlias = Literal["normal", "low"]
 """How a pipeline on Spark is made: many engine instances in tasks, or one in the driver."""
 Undelivered: TypeAlias = Literal["wait", "stop", "drop"]
 """What can be done where a server does not take results."""
+Overflow: TypeAlias = Literal["block", "drop-oldest", "sample"]
+"""What can be done with more elements than wait for a service to process them."""
+LogFormat: TypeAlias = Literal["text", "json"]
+"""How a service writes its log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,17 +22,39 @@ from cqels.store.update import QuadTemplate
 _LOG = logging.getLogger("cqels")
 
 
-def execute(store: Store, text: str, *, name: str = "<update>", base: str | None = None) -> None:
-    """Run an update. All of its operations take effect as one change, or none if one fails."""
+def execute(
+    store: Store,
+    text: str,
+    *,
+    name: str = "<update>",
+    base: str | None = None,
+    dataset: syntax.Dataset | None = None,
+) -> None:
+    """Run an update. All of its operations take effect as one change, or none if one fails.
+
+    `dataset` is what WHERE is about, said beside the update: then it does not say so itself.
+    """
     script = parse_update(text, name=name, base=base)
     try:
-        sources = [_source(store, each) if isinstance(each, syntax.Load) else None for each in script.operations]
+        operations = [each if dataset is None else _about(dataset, each) for each in script.operations]
+        sources = [_source(store, each) if isinstance(each, syntax.Load) else None for each in operations]
         with store.transaction():
-            for operation, source in zip(script.operations, sources, strict=True):
+            for operation, source in zip(operations, sources, strict=True):
                 _run(store, operation, source)
     except CqelsError as error:
         error.locate(Source(text, name))
         raise
+
+
+def _about(dataset: syntax.Dataset, operation: syntax.Operation) -> syntax.Operation:
+    """An operation with its dataset said beside it."""
+    if not isinstance(operation, syntax.Modify):
+        return operation
+    if operation.dataset.default or operation.dataset.named:
+        raise CqelsError(
+            "the update has USING or WITH, and its graphs are said beside it", hint="leave out one of them"
+        )
+    return replace(operation, dataset=dataset)
 
 
 def _run(store: Store, operation: syntax.Operation, source: Path | Downloaded | None) -> None:
@@ -62,7 +85,7 @@ def _modify(store: Store, operation: syntax.Modify) -> None:
     rows = store.select(
         plan,
         names,
-        default_graphs=operation.dataset.default or None,
+        default_graphs=operation.dataset.default or (() if operation.dataset.named else None),
         named_graphs=operation.dataset.named or None,
     )
     solutions = [dict(zip(names, row, strict=True)) for row in rows]

@@ -32,7 +32,7 @@ class Outcome:
     digest: str = ""
     """Of the arrivals that it was given."""
     dropped: dict[str, Query] = field(default_factory=dict)
-    """The queries that have sent some of the results and were dropped in the batch."""
+    """The queries that have sent some of the results and were dropped in the batch, or replaced."""
 
     def written(self) -> list[Bytes]:
         """In pieces, for a snapshot."""
@@ -108,7 +108,8 @@ class DrivenInstance:
         for each in chunks:
             report.queries.setdefault(each.query, {"in": 0, "out": 0})["out"] += each.count
         now = instance.registrations
-        dropped = {each.query: registered_query(before[each.query]) for each in chunks if each.query not in now}
+        gone = {name for name, text in before.items() if now.get(name) != text}  # or replaced by another of the name
+        dropped = {each.query: registered_query(before[each.query]) for each in chunks if each.query in gone}
         return Outcome(batch, report, chunks, late, note, digest, dropped)
 
 

@@ -45,6 +45,7 @@ from cqels.pipeline.lift.block_format import unpack
 from cqels.pipeline.lift.row_schemas import files_of_sequence
 from cqels.plan.algebra import Query
 from cqels.plan.plan_json import read
+from cqels.store.dataset import Store
 from cqels.store.service_answers import Answers, KnownAnswers
 
 MOST_RESULTS = 1 << 17
@@ -191,7 +192,7 @@ class Instance:
                     blocks.setdefault(each.stream, {})
             else:
                 blocks.setdefault(each.stream, {}).setdefault(each.sequence, []).append(each.block)
-        numbers = map(self._engine.internals.number_of, self._streams)
+        numbers = {self._engine.internals.number_of(iri): number for number, iri in enumerate(self._streams)}
         counts = np.zeros(1 + max(numbers, default=-1), np.int64)
         reading = [query for query in self._engine.queries if query.stopped is None]
         sources = {source: self._unpacked(source, sequences, report) for source, sequences in blocks.items()}
@@ -200,7 +201,7 @@ class Instance:
             report.time = int(due.times[-1])
             counts += np.bincount(due.streams[due.streams >= 0], minlength=len(counts))
             if self._engine.internals.wall_clock.is_needed:
-                _note_latest(report.latest, due)
+                _note_latest(report.latest, due, numbers)
         for query in reading:
             counts_of = report.queries.setdefault(query.name, {"in": 0, "out": 0})
             counts_of["in"] += int(sum(counts[each] for each in query.running.streams if each < len(counts)))
@@ -236,7 +237,7 @@ class Instance:
         stream = self._engine.internals.number_of(self._streams[self._sources[source]])
         for block in blocks:
             batch = unpack(block, self._engine.internals.dictionary)
-            yield batch if stream == source else placed(batch, stream)
+            yield placed(batch, stream)  # a block that was pushed says nothing of its source
 
     def _execute(self, text: str) -> None:
         if not passes(text):
@@ -357,6 +358,14 @@ class Instance:
         """What endpoints have answered since the beginning."""
         return dict(self._services.since)
 
+    def explain(self, name: str, format: str = "text") -> str:
+        """The plan of a query that runs, with what it has done."""
+        return self._engine.query(name).explain(format)
+
+    @property
+    def store(self) -> Store:
+        return self._engine.internals.store
+
     @property
     def dataset(self) -> Dataset:
         """The static data as it is now."""
@@ -386,6 +395,16 @@ class Instance:
     @property
     def state_bytes(self) -> int:
         return 8 * self._engine.internals.arena.held
+
+    @property
+    def query_bytes(self) -> dict[str, int]:
+        """What the pipeline of each query holds; one that several have a part in counts for each of them."""
+        arena, found = self._engine.internals.arena, {}
+        for query in self._engine.queries:
+            share = query.running.member
+            unit = share.running if share is not None and share.made is not None else query.running
+            found[query.name] = 8 * arena.held_in(unit.pipeline.heap) if unit.compiled is not None else 0
+        return found
 
     # ------------------------------------------------------------ state
 
@@ -471,10 +490,12 @@ class Instance:
         self._late.clear()
 
 
-def _note_latest(latest: dict[str, int], batch: Batch) -> None:
+def _note_latest(latest: dict[str, int], batch: Batch, numbers: Mapping[int, int]) -> None:
+    """`numbers` are those of streams in commands, by those that the engine has for them."""
     for stream in np.unique(batch.streams[batch.streams >= 0]).tolist():
         time = int(batch.times[batch.streams == stream].max())
-        latest[str(stream)] = max(time, latest.get(str(stream), time))
+        number = str(numbers[stream])
+        latest[number] = max(time, latest.get(number, time))
 
 
 @contextmanager

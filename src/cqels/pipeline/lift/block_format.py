@@ -89,6 +89,11 @@ def latest_of(data: bytes) -> int:
     return int(reader.times(elements).max())
 
 
+def elements_of(data: bytes) -> int:
+    """How many elements a block has."""
+    return int(_Reader(_content(data)).words(1)[0])
+
+
 # ---------------------------------------------------------------- writing
 
 

@@ -25,6 +25,7 @@ from cqels.ingest.element_batch import Batch, Words
 from cqels.ingest.input_files import MARK
 from cqels.ingest.lifted_batches import Text, lifted_text
 from cqels.ingest.parse_errors import UNREADABLE, reason_of
+from cqels.ingest.punctuations import placed
 from cqels.ingest.record_layout import Layout, csv_layout, json_layout
 from cqels.ingest.record_readers import Numbered, Value, arrow_records, csv_records, json_records
 from cqels.ingest.template_values import ALONE, Surroundings, lexical
@@ -34,6 +35,7 @@ from cqels.kernels.readers.line_tokenizer import EMPTY, ODD, QUAD, TIMED, TRIPLE
 from cqels.model.errors import DataError
 from cqels.model.terms import Triple
 from cqels.model.time import EARLIEST, LATEST, parse_time
+from cqels.pipeline.lift.block_format import unpack
 from cqels.pipeline.lift.block_writer import BlockWriter, Row, one_element
 from cqels.pipeline.lift.row_lifts import Lift, Lifting
 
@@ -200,8 +202,18 @@ class LiftWorker:
         self._layout = _layout(lifting.lift, "")
         self._layouts: dict[str, Layout] = {}
         """Those of places, where the template has blank nodes."""
+        self.elements = 0
+        """How many it has lifted."""
+        self.sample = 1
+        """Of so many elements one is kept."""
         self._plain = (TRIPLE, QUAD, TIMED) if self._lift.drops_times else (TRIPLE, QUAD)
         """The kinds of lines that a row may have which has a time of its own."""
+
+    @property
+    def joins_lines(self) -> bool:
+        """Each line is an element, and lines are counted through all rows."""
+        lift = self._lift
+        return lift.form == "lines" and lift.element == "line" and lift.time is None and not lift.own_time
 
     def tidy(self) -> None:
         self._writer.tidy()
@@ -219,6 +231,9 @@ class LiftWorker:
             rejected.append(self._writer.rejected(found, run.position, next(numbers)))
 
         batch = self._arriving(run, reject) if self._arrival else self._batch(run, reject)
+        self.elements += len(batch)
+        if self.sample > 1:
+            batch = batch.take(np.arange(-self.elements % self.sample, len(batch), self.sample))
         yield from self._writer.blocks(batch, run.place, run.position, next(numbers))
         yield from rejected
 
@@ -242,6 +257,8 @@ class LiftWorker:
                 return self._records(run, reject)
             case "turtle" | "trig" | "jsonld":
                 return self._whole(run, reject)
+            case "blocks":
+                return self._unpacked(run, reject)
             case _ if lift.own_time:
                 return self._rows(run, reject)
             case _ if lift.element == "line" and lift.time is None:
@@ -365,6 +382,16 @@ class LiftWorker:
             elif kind != EMPTY:
                 raise ValueError("a line has a time, and so has its row")
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _unpacked(self, run: RowRun, reject: RejectCallback) -> Batch:
+        """Each row is a block of elements."""
+        parts = []
+        for number, value in enumerate(run.values):
+            try:
+                parts.append(placed(unpack(value or b"", self._terms.dictionary), self._stream))
+            except DataError as error:
+                reject(run.at(number), error.message, "")
+        return Batch.concatenate(parts)
 
     # ------------------------------------------------------------ documents and records
 

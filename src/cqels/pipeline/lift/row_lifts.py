@@ -32,7 +32,7 @@ from cqels.pipeline.lift.predicate_pushdown import PushedPatterns
 
 __all__ = ["Lift", "columns", "csv", "json", "jsonld", "nquads", "ntriples", "trig", "turtle"]
 
-Form: TypeAlias = OneOf["lines", "turtle", "trig", "jsonld", "csv", "json", "columns"]
+Form: TypeAlias = OneOf["lines", "turtle", "trig", "jsonld", "csv", "json", "columns", "blocks"]
 Batches: TypeAlias = Iterator["pyarrow.RecordBatch"]
 _OWN = ("source", "kafka")
 """Words for a time that is the row's own."""
@@ -58,6 +58,10 @@ class Lift:
     """Of CSV; empty where each row begins with it."""
     drops_times: bool = False
     """The row's own time holds for lines that carry one, too."""
+
+
+BLOCKS = Lift("blocks")
+"""Rows whose values are blocks (`block_format.py`): they were lifted before."""
 
 
 # ---------------------------------------------------------------- what users write

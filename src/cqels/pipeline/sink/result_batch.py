@@ -104,6 +104,18 @@ class Sent:
             return schema_of(self.query).empty_table()
         return pyarrow.Table.from_batches(self.batches)
 
+    def divided(self, most: int) -> Iterator[Sent]:
+        """The same in parts of at most so many results."""
+        if len(self) <= most:
+            yield self
+            return
+        for start in range(0, len(self), most):
+            yield Sent(self.query, self.columns.slice(start, most).to_batches(), self.number + start)
+
+    def from_number(self, number: int) -> Sent:
+        """The results with this number and larger ones."""
+        return Sent(self.query, self.columns.slice(number - self.number).to_batches(), number)
+
     def table(self) -> Any:
         """The table that `arrow_columns.table_of` makes of the results: typed where all values have a type."""
         kept = self.columns.filter(pyarrow.compute.invert(self.columns["empty"]))

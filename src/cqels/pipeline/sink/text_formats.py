@@ -58,7 +58,7 @@ def body(sent: Sent, format: str, width: int = 0) -> tuple[bytes, int]:
         case "csv", "select":
             return _bytes(_csv_rows(sent)), width
         case "jsonl", _:
-            return _bytes(_joined(json_lines(sent), "\n")), width
+            return lines_of(json_lines(sent)), width
         case (("ntriples" | "nquads" | "trig"), _):
             return "".join(_elements(sent, format)).encode(), width
         case _:
@@ -102,6 +102,11 @@ def json_lines_with_ids(sent: Sent) -> Any:
     numbers = pyarrow.array(range(sent.number, sent.number + len(sent)), pyarrow.int64()).cast(_TEXT)
     rest = pyarrow.compute.utf8_slice_codeunits(json_lines(sent), 1)
     return _joined(before, numbers, '", ', rest)
+
+
+def lines_of(texts: Any) -> bytes:
+    """The bytes of texts, each a line."""
+    return _bytes(_joined(texts, "\n"))
 
 
 def _csv_rows(sent: Sent) -> Any:

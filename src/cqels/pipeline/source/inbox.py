@@ -17,8 +17,9 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from threading import Condition
-from typing import IO
+from threading import Condition, Lock
+from typing import IO, TypeAlias
+from typing import Literal as OneOf
 
 import pyarrow
 
@@ -55,16 +56,23 @@ LIMIT = 4 << 30
 """Bytes that an inbox keeps, if nothing else is said."""
 _LOG = logging.getLogger("cqels")
 
+WhenFull: TypeAlias = OneOf["wait", "refuse", "drop"]
+
 
 class InboxFull(CqelsError):
     """An inbox has as many bytes as it may, and nobody has read them."""
 
 
+class InboxClosed(CqelsError):
+    """Nothing is put into an inbox any more."""
+
+
 class Inbox:
     """An inbox that this process writes.
 
-    It keeps at most `limit` bytes that nobody has committed.  When it is full, `append` waits for a commit, or with
-    `wait_when_full=False` raises `InboxFull`.  `notify` is called, by the appending thread, whenever there is more.
+    It keeps at most `limit` bytes that nobody has committed.  `when_full` says what `append` does with more: it waits
+    for a commit, it is refused with `InboxFull`, or it drops the oldest segments, of which `dropped` is given the rows
+    that nobody has read.  `notify` is called, by the appending thread, whenever there is more.
     """
 
     def __init__(
@@ -73,14 +81,16 @@ class Inbox:
         *,
         place: str = "",
         limit: int | None = LIMIT,
-        wait_when_full: bool = True,
+        when_full: WhenFull = "wait",
         segment_bytes: int = SEGMENT_BYTES,
         notify: Callable[[], None] = lambda: None,
+        dropped: Callable[[pyarrow.RecordBatch], None] = lambda rows: None,
     ) -> None:
         self.folder = Path(folder)
         self.place = place or self.folder.name
         """What it is called in messages for people."""
-        self._limit, self._wait_when_full, self._notify = limit, wait_when_full, notify
+        self._limit, self._when_full, self._notify, self._dropped = limit, when_full, notify, dropped
+        self._reading, self._read_to = Lock(), 0
         self._segment_bytes = segment_bytes if limit is None else max(min(segment_bytes, limit // 4), 1)
         self._waiting: list[_Appended] = []
         self._is_writing = False
@@ -118,6 +128,11 @@ class Inbox:
         return self._number - 1
 
     @property
+    def committed(self) -> int:
+        """The offset before which nobody will read again."""
+        return self._committed
+
+    @property
     def uncommitted(self) -> int:
         """Bytes that nobody has committed."""
         return self._end - self._committed
@@ -146,8 +161,13 @@ class Inbox:
     def _write_all(self, batch: list[_Appended]) -> None:
         error: CqelsError | None = None
         try:
-            for part in _parts([message for each in batch for message in each.messages]):
-                self._write(part)
+            messages = [message for each in batch for message in each.messages]
+            parts = [*_parts(messages)]
+            refuses = self._when_full == "refuse"
+            if refuses:  # all or nothing: who is refused sends all of it again
+                self._make_room(sum(len(each.value) for each in messages))
+            for part in parts:
+                self._write(part, has_room=refuses)
         except CqelsError as problem:
             error = problem
         except OSError as problem:
@@ -165,9 +185,10 @@ class Inbox:
                 self._is_writing = False
                 self._changed.notify_all()
 
-    def _write(self, messages: Sequence[Message]) -> None:
+    def _write(self, messages: Sequence[Message], *, has_room: bool) -> None:
         data = frame(messages, self._number)
-        self._make_room(len(data))
+        if not has_room:
+            self._make_room(len(data))
         if self._end - self._segments[-1] >= self._segment_bytes:
             self._file.close()
             self._file = self._begin_segment(self._end)
@@ -184,17 +205,40 @@ class Inbox:
 
     def _make_room(self, size: int) -> None:
         """Wait until so many bytes fit; more than the limit fit where there is nothing else."""
+        if self._when_full == "drop":
+            self._drop_oldest(size)
+            return
         with self._changed:
             self._check_open()
             if self._limit is None or not self._is_full(size):
                 return
             told = f"the inbox {self.place} is full: {format_size(self.uncommitted)} have not been processed"
-            if not self._wait_when_full:
+            if self._when_full == "refuse":
                 raise InboxFull(told, hint="the sender has to wait; a larger limit only puts that off")
             _LOG.warning("%s; its source has to wait", told)
             self._changed.wait_for(lambda: self._is_closed or not self._is_full(size))
             self._check_open()
             _LOG.warning("the inbox %s has room again", self.place)
+
+    def _drop_oldest(self, size: int) -> None:
+        """Remove segments from the beginning until so many bytes fit, or nothing else is left."""
+        with self._reading:
+            while True:
+                with self._changed:
+                    self._check_open()
+                    first, *others = self._segments
+                    if not self._is_full(size):
+                        return
+                if not others:  # all is in the segment that is written to
+                    if self._end == first:
+                        return
+                    self._file.close()
+                    self._file = self._begin_segment(self._end)
+                    continue
+                start = max(first, self._read_to)
+                if start < others[0]:
+                    self._dropped(rows_of(read_frames(self.folder, start, others[0], others[0] - start)[0], self.place))
+                self.commit(others[0])
 
     def _is_full(self, size: int) -> bool:
         assert self._limit is not None
@@ -204,7 +248,7 @@ class Inbox:
         if self._broken is not None:
             raise self._broken
         if self._is_closed:
-            raise CqelsError(f"the inbox {self.place} is closed")
+            raise InboxClosed(f"the inbox {self.place} is closed")
 
     def _undo(self, error: CqelsError) -> None:
         """Remove what was written of a frame; where not even that goes, or nobody knows what the disk has, end here."""
@@ -218,6 +262,14 @@ class Inbox:
 
     def read(self, offset: int, most: int) -> tuple[pyarrow.RecordBatch, int]:
         """The messages from an offset on, about `most` bytes of them and at least one frame, and where they end."""
+        if self._when_full == "drop":
+            with self._reading:
+                rows, stop = self._read(max(offset, self.first), most)
+                self._read_to = max(self._read_to, stop)
+                return rows, stop
+        return self._read(offset, most)
+
+    def _read(self, offset: int, most: int) -> tuple[pyarrow.RecordBatch, int]:
         with self._changed:
             end = self._end
         if offset > end:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from cqels.spark.driver.migration import Migration
     from cqels.spark.driver.run import Run
     from cqels.spark.driver.run_clock import RunClock
+    from cqels.spark.driver.served_app import ServedApp
     from cqels.spark.sinks import Sink
 
 LOST = get_args(Lost)
@@ -318,6 +319,11 @@ class App:
         """What engines begin with: what endpoints answered when the checkpoint was new, or else when last asked."""
         return self._queries.services.answers | self._known
 
+    @property
+    def known_answers(self) -> dict[str, Values]:
+        """Those of them that all engines have, whenever they are made."""
+        return self._known
+
     def keep_answers(self, checkpoint: Checkpoint, manifest: Manifest) -> None:
         """Have engines begin with the same answers whenever they are made."""
         self._known = self.answers
@@ -398,6 +404,7 @@ class App:
         metrics: Metrics | None = None,
         trigger: str = "0 seconds",
         lost: str = "stop",
+        served: ServedApp | None = None,
     ) -> Run:
         """Run all queries in one pipeline; each micro-batch's results go to the sinks.
 
@@ -405,22 +412,22 @@ class App:
         micro-batches.  Without `rejects`, Python's log `cqels` tells of what is malformed or late.
         `lost` says what to do where a checkpoint has written results that are gone, or some of them:
         "stop" with a sentence, "continue" with what comes from now on, or "rebuild": read all once more and write all
-        anew, which files allow.
+        anew, which files allow.  Where it is `served`, streams and queries come while it runs.
         """
         from cqels.spark.driver.failure_reason import one_sentence
 
         if lost not in LOST:
             raise CqelsError(f"'{lost}' is no choice for results that are gone", hint=f"it is {', '.join(LOST)}")
-        if not self.queries:
+        if not self.queries and served is None:
             raise CqelsError("the application has no query", hint="app.add('hot.rq')")
-        if not self._sources.streams:
+        if not self._sources.streams and served is None:
             raise CqelsError("the application has no stream", hint="app.stream(iri, rows, lift=…), or app.files(…)")
         folder = self._options.checkpoint or Path(mkdtemp(prefix="cqels-"))
         checkpoint = Checkpoint(folder)
         with one_sentence():
             checkpoint.lock()
             try:
-                return self._run(checkpoint, sinks, rejects, metrics, trigger, lost)
+                return self._run(checkpoint, sinks, rejects, metrics, trigger, lost, served)
             except BaseException:
                 checkpoint.unlock()
                 raise
@@ -433,6 +440,7 @@ class App:
         metrics: Metrics | None,
         trigger: str,
         lost: str,
+        served: ServedApp | None,
     ) -> Run:
         from cqels.spark.driver.run import Run
 
@@ -454,6 +462,8 @@ class App:
             checkpoint.stage_files.begin()
         checkpoint.write(manifest)
         self.watched.open(checkpoint.watched)
+        if served is not None:
+            served.load(checkpoint)
         run = Run(
             self,
             checkpoint,
@@ -467,8 +477,11 @@ class App:
             paced=self._options.speed is not None,
             strict=self._options.strict,
             temporary=self._options.checkpoint is None,
+            served=served,
         )
         try:
+            if served is not None:
+                served.resume(run)
             run.start(replace(dataset, quads=self._pipelines.carried(dataset.quads)), trigger)
         except BaseException:
             run.stop()
@@ -491,6 +504,33 @@ class App:
         return self._pipelines.in_driver(name, manifest, dataset, checkpoint)
 
     # ------------------------------------------------------------ changing what runs
+
+    def serve(self) -> None:
+        """Let streams and queries be added by commands."""
+        self._sources.added = {}
+
+    @property
+    def sources(self) -> DeclaredSources:
+        return self._sources
+
+    def take(self, query: Query, budget: Budget | None) -> Query:
+        """Know a query that has a name and that commands register: without the passwords of its endpoints."""
+        return self._queries.add(query, None, budget, spread=False)
+
+    def take_stream(self, settings: StreamSettings) -> None:
+        """Know a stream that commands add."""
+        assert self._sources.added is not None
+        self._sources.added[settings.iri] = settings
+        self._queries.declare(settings)
+
+    def place(self, name: str, before: Mapping[str, int], instances: int, loads: Mapping[int, Load]) -> int:
+        """The engine instance for a query, where all others are placed."""
+        running = [*self.running.values()]
+        return placed(running, instances, before, strategy=self._options.placement, loads=loads)[name]
+
+    def explain(self, name: str, format: str) -> str:
+        """The plan of a query, without what it has done."""
+        return self._queries.explain(name, format)
 
     def undoing(self) -> AbstractContextManager[None]:
         """Where something goes wrong, have the queries that there were."""

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.ipc
+
 from cqels.ingest import Rejected
 from cqels.pipeline.lift.row_schemas import LATE, REJECTED, RESULTS
-from cqels.pipeline.sink.result_batch import Sent
+from cqels.pipeline.sink.result_batch import Sent, schema_of
 from cqels.plan.algebra import Query
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.global_stages import NO_FILE, CheckpointedStage, PartOutput
@@ -32,6 +34,28 @@ class BatchResults:
         self._parts = app.parts
         """What engines run: its name, and that of the query that it is or is a part of."""
         self._stages: dict[str, CheckpointedStage] = {}
+        self._replaced: dict[str, list[Query]] = {}
+        """Queries whose last results may still come, under the name of another one."""
+
+    def know(self, query: Query) -> None:
+        """Read the results of a query that commands register; one of its name has sent others."""
+        name = query.name or ""
+        if (before := self.queries.get(name)) is not None:
+            self._replaced.setdefault(name, []).append(before)
+        self.queries[name] = query
+
+    def forget_replaced(self) -> None:
+        """Those have sent all."""
+        self._replaced.clear()
+
+    def _query(self, name: str, payload: bytes) -> Query:
+        """The query that has sent some results: the last one of its name that sends such."""
+        replaced = self._replaced.get(name)
+        if not replaced:
+            return self.queries[name]
+        columns = pyarrow.ipc.open_stream(payload).schema.names
+        known = (self.queries[name], *reversed(replaced))
+        return next((each for each in known if schema_of(each).names == columns), known[0])
 
     def add(self, queries: Iterable[Query]) -> None:
         """Read the results of these queries of the application too."""
@@ -81,7 +105,8 @@ class BatchResults:
         if self._stages:
             self._checkpoint.stage_files.write({each.folder.name: each.last for each in self._stages.values()})
         for name, mine in found.items():
-            read = Sent.read(self.queries[name], mine[0].number, [bytes(row.payload) for row in mine])
+            made = [bytes(row.payload) for row in mine]
+            read = Sent.read(self._query(name, made[0]), mine[0].number, made)
             sent[name] = read if mine[0].query == name else read.merged(before[name])
         return sent
 

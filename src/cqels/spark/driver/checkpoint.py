@@ -37,6 +37,8 @@ _ANEW = "begin with a new checkpoint"
 _IN_USE = "one run at a time goes on from a checkpoint: stop that one, or wait for its end"
 _PART = 512
 """Bytes that have a checksum of Hadoop's."""
+_UPDATE = re.compile(r'"path":"file:[^"]*/updates/(\d{12}-[^"/]*\.json)"')
+"""An update (`cqels.spark.driver.dataset_updates`) among the files that Spark has read."""
 _SUM = re.compile(rb"# crc32 ([0-9a-f]{8})\n\Z")
 
 
@@ -89,6 +91,8 @@ class Manifest:
     """All streams have ended, in a micro-batch that may be repeated."""
     finished: bool = False
     """There is nothing left to do."""
+    served: bool = False
+    """Streams and queries are added by commands (`cqels.spark.driver.served_app`), which no other run goes on with."""
     release: str = RELEASE
     """That which wrote it."""
     version: int = VERSION
@@ -96,7 +100,7 @@ class Manifest:
     @property
     def closed(self) -> set[int]:
         """Instances that have no query any more: what came since they do not know, so they get none."""
-        return set(range(self.instances)) - {*self.placed.values()}
+        return set() if self.served else set(range(self.instances)) - {*self.placed.values()}
 
 
 _STATE_FILE = re.compile(r"\.?(\d+)\.(?:changelog|zip|delta|snapshot)(?:\.crc)?")
@@ -245,6 +249,8 @@ class Checkpoint:
                 _tidy(path, spark, path.with_name(path.name[1:].removesuffix(".crc")), done)
         for path in spark.glob("state/*/_metadata/v2/[0-9]*"):
             _correct_paths(path, path.parents[2] / "_stateSchema")
+        for path in spark.glob("sources/*/[0-9]*"):
+            _correct_updates(path, self.updates.absolute().as_uri())
 
     def _numbered(self, log: str) -> list[int]:
         """The micro-batches that a log of Spark has."""
@@ -326,11 +332,23 @@ def _correct_paths(metadata: Path, schemas: Path) -> None:
         return
     for name, paths in known.items():
         stores[name]["stateSchemaFilePaths"] = [f"file:{(schemas / name / path.name).absolute()}" for path in paths]
-    written = f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode()
-    checksum = metadata.with_name(f".{metadata.name}.crc")
+    _replace(metadata, f"{version}\n{json.dumps(content, separators=(',', ':'))}".encode())
+
+
+def _correct_updates(log: Path, folder: str) -> None:
+    """Correct the paths of updates in Spark's list of files that it has read, which would be read again elsewhere."""
+    text = log.read_text()
+    correct = _UPDATE.sub(lambda found: f'"path":"{folder}/{found[1]}"', text)
+    if correct != text:
+        _replace(log, correct.encode())
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Write a file of Spark anew, with its checksums."""
+    checksum = file.with_name(f".{file.name}.crc")
     checksum.unlink(missing_ok=True)  # if this is ended now, there is none that does not fit
-    write_durably(metadata, written)
-    write_durably(checksum, checksums(written))
+    write_durably(file, content)
+    write_durably(checksum, checksums(content))
 
 
 def checksums(content: bytes) -> bytes:

@@ -41,6 +41,8 @@ class DeclaredSources:
     sources: list[DeclaredSource] = field(default_factory=list)
     firsts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Of the sources that end and have several files, when these are listed: the times of their first elements."""
+    added: dict[str, StreamSettings] | None = None
+    """The streams that commands have added to an application that is served (`served_app.py`); None in others."""
 
     def declare(self, settings: StreamSettings, source: DeclaredSource) -> bool:
         """Add a source. True if its stream is new; one that is declared again has the same settings."""
@@ -53,13 +55,23 @@ class DeclaredSources:
         return new
 
     @property
+    def known(self) -> dict[str, StreamSettings]:
+        """All streams that queries can read, in the order of their numbers."""
+        return self.streams | (self.added or {})
+
+    @property
+    def is_served(self) -> bool:
+        """Streams and queries come and go by commands, and all instances get all that is pushed."""
+        return self.added is not None
+
+    @property
     def bounded(self) -> frozenset[int]:
         """The sources that end, and are waited for."""
         return frozenset(number for number, each in enumerate(self.sources) if self._ends(each))
 
     @property
     def all_end(self) -> bool:
-        return all(map(self._ends, self.sources))
+        return not self.is_served and all(map(self._ends, self.sources))
 
     def _ends(self, source: DeclaredSource) -> bool:
         is_input = source.live is not None and source.live.path == STANDARD_INPUT
@@ -75,7 +87,7 @@ class DeclaredSources:
     def clocked(self) -> list[StreamSettings]:
         """The streams as the wall clock sees them: those of files that end do not follow it."""
         end = {self.sources[number].iri for number in self.bounded}
-        return [unclocked(each) if each.iri in end else each for each in self.streams.values()]
+        return [unclocked(each) if each.iri in end else each for each in self.known.values()]
 
     @property
     def follow_the_clock(self) -> bool:

@@ -25,6 +25,7 @@ from cqels.spark.lift.dataframe_lift import lifted_by_driver
 from cqels.spark.operator.instance_rows import (
     arrivals_in,
     in_order,
+    offsets_in,
     rejected_in_order,
     report_row,
     sent_rows,
@@ -69,6 +70,7 @@ class DriverInstance:
             self._durable.instance,
             rejected=len(rejected),
             updates=outcome.note["updates"],
+            offsets=outcome.note.get("offsets", {}),
             log_bytes=self._durable.log_bytes,
             snapshot_bytes=self._durable.snapshot_bytes,
             rebuilt=self._rebuilt,
@@ -82,8 +84,19 @@ class DriverInstance:
         note = {
             "rejected": [[each.stream, each.place, each.reason, each.text] for each in rejected],
             "updates": updates_in(received),
+            "offsets": offsets_in(received),
         }
         return self._durable.advance(batch, arrivals_in(received), note)
+
+    def explain(self, name: str, format: str) -> str:
+        """The plan of a query, with what it has done."""
+        return self._durable.instance.explain(name, format)
+
+    def snapshot(self) -> None:
+        """Have a snapshot of the state on the disk."""
+        self._durable.finish_snapshot()
+        self._durable.maintain(now=True)
+        self._durable.finish_snapshot()
 
     def close(self) -> None:
         self._durable.close()

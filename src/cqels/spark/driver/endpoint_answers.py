@@ -47,9 +47,10 @@ class EndpointAnswers:
         with self._lock:
             if self._updates is None or self._is_closed():
                 return
-            known = self._app.answers | self._sent
-            for key, table in self._app.fresh_answers().items():
-                if key in self._in_flight or same_solutions(known[key], table):
+            known = self._app.known_answers | self._sent
+            new = {key: table for key, table in self._app.answers.items() if key not in known}
+            for key, table in (new | self._app.fresh_answers()).items():
+                if key in self._in_flight or (key in known and same_solutions(known[key], table)):
                     continue
                 try:
                     self._in_flight[key] = self._updates.answer(key, table)

@@ -70,6 +70,16 @@ def _check_latency(checkpoint: Checkpoint, before: Manifest, now: Manifest) -> N
         )
 
 
+def _check_served(checkpoint: Checkpoint, before: Manifest, now: Manifest) -> None:
+    """Refuse to go on where commands have added what this run does not know, or would add what it cannot have."""
+    if before.served != now.served:
+        whose, this = ("a service", "none") if before.served else ("a run", "a service")
+        raise CqelsError(
+            f"the checkpoint {checkpoint.folder} is of {whose}, and this is {this}",
+            hint="go on as before, or begin with a new checkpoint",
+        )
+
+
 @dataclass(frozen=True)
 class ManifestBuilder:
     """Makes manifests of the sources and queries that there are."""
@@ -83,6 +93,8 @@ class ManifestBuilder:
     def begin(self, checkpoint: Checkpoint, before: Manifest | None, data: str) -> Manifest:
         """What the checkpoint belongs to when a run begins; `data` is the digest of the dataset."""
         if before is not None:
+            if self.sources.is_served:
+                before = self._without_gone(before)
             self.queries.set_part_counts(before.spread)
         groups = self.new_keys(self.instance_count()) if before is None else before.keys
         now = Manifest(
@@ -97,10 +109,12 @@ class ManifestBuilder:
             clock=self._has_clock(before),
             layout=TWO_VARIABLES if before is None else before.layout,
             partitions=self.fewest_partitions(len(groups)) if before is None else before.partitions,
+            served=self.sources.is_served,
             **self.queries.for_manifest(),
         )
         if before is not None:
             _check_latency(checkpoint, before, now)
+            _check_served(checkpoint, before, now)
             self.recognize(before, now)
             checkpoint.check(before, now)
             now.ended, now.origins, now.again = before.ended, before.origins, before.again
@@ -111,9 +125,21 @@ class ManifestBuilder:
         now.placed = self.placed([running[name] for name in now.queries], now.instances, before)
         return now
 
+    def _without_gone(self, before: Manifest) -> Manifest:
+        """What there was without the queries that are no longer asked for: a service drops them when it is started."""
+        gone = {*before.queries} - {*self.queries.running}
+        return replace(
+            before,
+            queries={name: print for name, print in before.queries.items() if name not in gone},
+            placed={name: at for name, at in before.placed.items() if name not in gone},
+            budgets={name: each for name, each in before.budgets.items() if name not in gone},
+            stopped={name: reason for name, reason in before.stopped.items() if name not in gone},
+            again=before.again | {name: before.again.get(name, 0) + 1 for name in gone},
+        )
+
     def _has_clock(self, before: Manifest | None) -> bool:
         """Whether time goes on by the wall clock; the sources of a checkpoint stay what they are."""
-        wanted = self.sources.follow_the_clock and self.options.speed is None
+        wanted = self.sources.is_served or (self.sources.follow_the_clock and self.options.speed is None)
         if before is None:
             return wanted
         if wanted and not before.clock:

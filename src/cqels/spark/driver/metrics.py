@@ -81,6 +81,7 @@ class Totals:
     held: int = 0
     state_bytes: int = 0
     log_bytes: int = 0
+    snapshot_bytes: int = 0
     engine_seconds: float = 0.0
     batch_seconds: float = 0.0
     trigger_seconds: float | None = None
@@ -111,6 +112,8 @@ class Metrics:
     ) -> None:
         """`lines` is a file to append to, `prometheus` one that is rewritten with each micro-batch."""
         self.totals = Totals()
+        self.batches = 0
+        """How many were added."""
         self.watchers: list[Callable[[Metrics], None]] = []
         self._lines = _appended(lines)
         self._prometheus = None if prometheus is None else Path(prometheus)
@@ -137,6 +140,7 @@ class Metrics:
             if batch <= self.totals.batch:
                 return
             self._flush()
+            self.batches += 1
             self._waiting = self._fold(batch, list(reports), duration)
             if not self._listens:
                 self._flush()
@@ -241,6 +245,7 @@ class Metrics:
         totals.held = max((each["held"] for each in latest), default=0)
         totals.state_bytes = sum(each["state_bytes"] for each in latest)
         totals.log_bytes = sum(each["log_bytes"] for each in latest)
+        totals.snapshot_bytes = sum(each.get("snapshot_bytes", 0) for each in latest)
         totals.ended = bool(latest) and all(each["ended"] for each in latest)
         totals.stopped |= {name: reason for each in reports for name, reason in each.get("stopped", {}).items()}
         totals.engine_seconds = max((each["seconds"] for each in reports), default=0.0)

@@ -25,6 +25,7 @@ from cqels.plan.algebra import Query, Values
 from cqels.spark.driver.checkpoint import Checkpoint, Manifest
 from cqels.spark.driver.dataset_updates import Updates
 from cqels.spark.driver.declared_sources import DeclaredSources
+from cqels.spark.driver.pushed_inboxes import pushed_folder
 from cqels.spark.driver.query_set import QuerySet
 from cqels.spark.driver.receivers import inbox_folder
 from cqels.spark.lift.dataframe_lift import DataFrameLift
@@ -79,7 +80,7 @@ class PipelineBuilder:
         there = self._placed(manifest.placed, 1)
         updates = Updates(checkpoint.updates) if manifest.updates else None
         clock = checkpoint.clock if manifest.clock else None
-        instances = sorted({*manifest.placed.values()})
+        instances = self._instances(manifest.placed, 1)
         rows = self._arriving(there, self._catalogs(checkpoint), updates, clock, instances, liftings)
         return rows, self.program(name, there[0], dataset, manifest.again, prints=manifest.queries), liftings
 
@@ -111,7 +112,7 @@ class PipelineBuilder:
         from cqels.spark.operator.stateful_processor import Evaluation
 
         there = self._placed(where, len(groups))
-        rows = self._arriving(there, folder, updates, clock, sorted({*where.values()}))
+        rows = self._arriving(there, folder, updates, clock, self._instances(where, len(groups)))
         programs = {
             key: self.program(name, queries, dataset, again or {}, (origins or {}).get(number), prints)
             for number, (key, queries) in enumerate(zip(groups, there, strict=True))
@@ -122,6 +123,10 @@ class PipelineBuilder:
             .groupBy("key")
             .transformWithState(Evaluation(programs, layout=layout), SENT_COLUMNS, "append", "none")
         )
+
+    def _instances(self, where: Mapping[str, int], count: int) -> list[int]:
+        """Those that commands go to: all that queries may come to."""
+        return [*range(count)] if self.sources.is_served else sorted({*where.values()})
 
     def _placed(self, where: Mapping[str, int], instances: int) -> list[list[Query]]:
         """The queries of each instance."""
@@ -146,6 +151,9 @@ class PipelineBuilder:
         """
         wants = {iri: tuple(self._wanted(queries, iri) for queries in there) for iri in self.sources.streams}
         arriving = self._rows(wants, folder, liftings)
+        if self.sources.is_served:
+            assert folder is not None
+            arriving.append(self._pushed(folder.parent, len(there)))
         if updates is not None:
             arriving.append(updates.rows(self.session(), instances))
         if clock is not None:
@@ -157,6 +165,8 @@ class PipelineBuilder:
     def _wanted(self, queries: Sequence[Query], stream: str) -> PushedPatterns | None:
         """The triples of a stream that an instance needs; None if it has no queries any more."""
         all_matter = self.sources.streams[stream].punctuated  # all subjects do
+        if self.sources.is_served:
+            return PushedPatterns(frozenset({ANYTHING}))
         if queries and (all_matter or (self.options.changing and self.sources.holds_back)):
             return PushedPatterns(frozenset({ANYTHING}))
         return pushed_patterns(queries, stream) if queries else None
@@ -259,6 +269,15 @@ class PipelineBuilder:
             batch_bytes=self.options.batch_bytes or BATCH_BYTES,
             tasks=spark.sparkContext.defaultParallelism,
         )
+
+    def _pushed(self, checkpoint: Path, instances: int) -> DataFrame:
+        """What is pushed to streams, for all instances."""
+        from cqels.spark.source.pushed_source import pushed_rows
+
+        spark = self.session()
+        tasks = spark.sparkContext.defaultParallelism
+        folder = pushed_folder(checkpoint)
+        return pushed_rows(spark, folder, instances, batch_bytes=self.options.batch_bytes, tasks=tasks)
 
     def carried(self, carried: ShippedBytes) -> ShippedBytes:
         """Bytes on their way: many travel as a file."""

@@ -121,7 +121,7 @@ class QuerySet:
 
     def _check(self, query: Query) -> None:
         self._store.check_graphs(query)
-        known = [*self._sources.streams, *self._constructed]
+        known = [*self._sources.known, *self._constructed]
         for each in sources_of(query):
             if isinstance(each.stream, NamedNode) and each.stream.value not in known:
                 streams = ", ".join(f"<{iri}>" for iri in known)
@@ -137,6 +137,10 @@ class QuerySet:
         if "_checking" in vars(self):
             self._checking.internals.declare(settings)
 
+    def explain(self, name: str, format: str) -> str:
+        """The plan of a query, without what it has done: that is known where it runs."""
+        return self._checking.query(name).explain(format)
+
     @cached_property
     def _checking(self) -> Engine:
         """An engine that refuses what engines cannot run, and has the endpoints of the others asked again."""
@@ -145,7 +149,7 @@ class QuerySet:
     def _made_checking(self) -> Engine:
         self.services.permissions = self._store.services.permissions
         engine = Engine(store=Store(services=self.services))
-        for settings in self._sources.streams.values():
+        for settings in self._sources.known.values():
             engine.internals.declare(settings)
         for query in self._asking.values():
             engine.register(query, declare=False, check_graphs=False)

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pyspark.files import SparkFiles
 
-from cqels.ingest import RejectLog
+from cqels.ingest import RejectLog, StreamSettings
 from cqels.model.errors import CqelsError, DataError
 from cqels.pipeline.instance.program import Dataset
 from cqels.pipeline.lift.row_schemas import REPORT, SENT_COLUMNS
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cqels.spark.driver.metrics import Metrics
     from cqels.spark.driver.receivers import Receivers
     from cqels.spark.driver.run_clock import RunClock
+    from cqels.spark.driver.served_app import ServedApp
     from cqels.spark.sinks import Sink
 
 _LOG = logging.getLogger("cqels")
@@ -79,8 +80,10 @@ class Run:
         paced: bool,
         strict: bool,
         temporary: bool,
+        served: ServedApp | None = None,
     ) -> None:
-        self._app = app
+        """Where it is `served`, streams and queries come and go by commands."""
+        self._app, self._served = app, served
         self._results = BatchResults(app, checkpoint)
         self._checkpoint, self._manifest = checkpoint, manifest
         self._sinks, self._rejects, self.metrics = separate(sinks), rejects, metrics
@@ -99,7 +102,7 @@ class Run:
         self._begun: dict[int, int] = {}
         """Instances, and the first micro-batches that they reported."""
         self._loads: dict[int, Load] = {}
-        updates = Updates(checkpoint.updates) if manifest.updates else None
+        self.updates = updates = Updates(checkpoint.updates) if manifest.updates else None
         self._endpoints = EndpointAnswers(app, updates, lambda: self._closed)
         kept = None if updates is None else KeptDataset(checkpoint.datasets, updates)
         self._changes = DatasetChanges(lambda: app.store, kept, updates)
@@ -138,10 +141,15 @@ class Run:
                 self._receivers.open(self._source_failed)
             self._start_query()
             self._endpoints.ask_again()
-            if self._clock is not None:
-                self._clock.start(lambda: self._has_read_all)
+            if self._served is None:
+                self.start_clock()
             if self._app.watched.files:
                 Thread(target=self._watch, daemon=True, name="cqels-data").start()
+
+    def start_clock(self) -> None:
+        """Let time go on by the wall clock, where streams follow it: the engines know all of these."""
+        if self._clock is not None:
+            self._clock.start(lambda: self._has_read_all)
 
     def _source_failed(self, error: CqelsError) -> None:
         """A source cannot go on: that ends the run."""
@@ -226,6 +234,63 @@ class Run:
                 if not self._closed:
                     _LOG.warning("a change of %s was not taken, and is tried again: %s", change.file.path, error)
 
+    # ------------------------------------------------------------ what commands add
+
+    def take_up(self, query: Query, *, again: bool = False) -> None:
+        """Be ready for the results of a query that commands register, or have registered before this run."""
+        if again:
+            self._results.know(query)
+            return  # sinks are opened with all others
+        with self._working:  # no sink is written to meanwhile
+            self._results.know(query)
+            for sink in self._sinks:
+                sink.open([query], run=self._manifest.id)
+            self._note_outputs()
+        self._endpoints.send()  # the engines have the answers when the query comes
+        self._endpoints.ask_again()
+
+    def take_up_stream(self, settings: StreamSettings) -> None:
+        """Let a stream follow the wall clock that the engines know now."""
+        if self._clock is not None:
+            self._clock.add(settings)
+
+    def note_queries(self, gone: Collection[str]) -> None:
+        """Queries have come or gone, and with these the reasons why they were stopped."""
+        if self._clock is not None:
+            self._clock.set_queries(self._app.queries)
+        with self._working:
+            stopped = {name: reason for name, reason in self._manifest.stopped.items() if name not in gone}
+            if stopped != self._manifest.stopped:
+                self._manifest.stopped = stopped
+                self._checkpoint.write(self._manifest)
+
+    def forget_replaced(self) -> None:
+        """Queries that are gone have sent all that they will."""
+        with self._working:
+            self._results.forget_replaced()
+
+    @property
+    def instances(self) -> int:
+        return self._manifest.instances
+
+    @property
+    def is_running(self) -> bool:
+        """It was started, and has not ended."""
+        return not self._closed and self._query is not None and self._runs()
+
+    def explain(self, name: str, format: str) -> str:
+        """The plan of a query; what it has done is known where the engine is in this process."""
+        if self._instance is None:
+            return self._app.explain(name, format)
+        with self._working:
+            return self._instance.explain(name, format)
+
+    def snapshot(self) -> None:
+        """Have a snapshot on the disk of an engine that is in this process; the state of others is there anyway."""
+        if self._instance is not None:
+            with self._working:
+                self._instance.snapshot()
+
     # ------------------------------------------------------------ change of queries
 
     @property
@@ -259,6 +324,8 @@ class Run:
         with self._changing:
             if self._closed or self._query is None:
                 raise CqelsError("the application does not run", hint="change its queries, then run it")
+            if self._served is not None:
+                raise CqelsError("the queries of a service come and go by its own requests")
             if self._manifest.ended:
                 raise CqelsError("all streams have ended: there is nothing left that a query could see")
             if move and self._instance is not None:
@@ -495,9 +562,11 @@ class Run:
         read = {number for report in reports.values() for number in report["updates"]}
         self._endpoints.note_read(read)
         self._changes.note_read(read)
+        if self._served is not None:
+            self._served.note(batch, read, [*reports.values()])
         done = {each for each, first in self._begun.items() if first < batch}
         self._checkpoint.forget(self._manifest, done | self._manifest.closed)
-        if self._ended >= {*self._manifest.placed.values()} and not self._all_ended.is_set():
+        if self._served is None and self._ended >= {*self._manifest.placed.values()} and not self._all_ended.is_set():
             self._manifest.ended = True  # a later run has no micro-batch that says so, if this one is killed now
             self._checkpoint.write(self._manifest)
             self._all_ended.set()

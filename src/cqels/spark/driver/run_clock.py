@@ -55,6 +55,11 @@ class RunClock:
             self._clock.settling = settling_time(listed)
             self._clock.tick = self._given or fitting_tick(listed)
 
+    def add(self, settings: StreamSettings) -> None:
+        """One more stream, which the engines know."""
+        with self._lock:
+            self._clock.add(settings)
+
     def start(self, has_read_all: Callable[[], bool]) -> None:
         """Begin to tell the time, as long as all that has arrived has been read."""
         self._thread = Thread(target=self._go_on, args=[has_read_all], daemon=True, name="cqels-clock")

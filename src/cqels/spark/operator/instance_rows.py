@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,7 @@ from cqels.model.checksummed import unseal_json
 from cqels.pipeline.instance.engine_instance import Instance, Report, ResultChunk
 from cqels.pipeline.instance.instance_commands import Arrival
 from cqels.pipeline.instance.program import Program
-from cqels.pipeline.lift.row_schemas import COMMAND, LATE, REJECTED, REPORT, RESULTS, SENT_COLUMNS
+from cqels.pipeline.lift.row_schemas import BLOCK, COMMAND, LATE, PUSHED, REJECTED, REPORT, RESULTS, SENT_COLUMNS
 
 _NAMES = tuple(column.split()[0] for column in SENT_COLUMNS.split(", "))
 
@@ -26,17 +26,21 @@ def in_order(rows: Iterable[Any]) -> list[Any]:
 
 def arrivals_in(received: Iterable[Any]) -> list[Arrival]:
     """What arrives with rows that are in order."""
-    return [_arrival(row) for row in received if row.kind != REJECTED]
+    return [arrival for row in received if row.kind != REJECTED for arrival in _arrivals(row)]
 
 
-def _arrival(row: Any) -> Arrival:
+def _arrivals(row: Any) -> list[Arrival]:
     match row.kind:
         case "block":
-            return Arrival(row.stream, row.place, bytes(row.block))
+            return [Arrival(row.stream, row.place, bytes(row.block))]
         case "end":
-            return Arrival(row.stream)
+            return [Arrival(row.stream)]
+        case _ if row.place:
+            update = read_update(row.text)
+            commands = json.loads(update).get("commands")
+            return [Arrival(command=each) for each in ([update] if commands is None else map(json.dumps, commands))]
         case _:
-            return Arrival(command=read_update(row.text) if row.place else row.text)
+            return [Arrival(command=row.text)]
 
 
 def read_update(text: str) -> str:
@@ -49,12 +53,22 @@ def rejected_in_order(received: Iterable[Any], program: Program) -> list[Rejecte
     rows = sorted(
         (row for row in received if row.kind == REJECTED), key=lambda row: (row.stream, row.position, row.number)
     )
-    return [Rejected(program.streams[row.stream].iri, row.place, row.reason, row.text) for row in rows]
+    streams = program.sources or range(len(program.streams))
+    return [Rejected(program.streams[streams[row.stream]].iri, row.place, row.reason, row.text) for row in rows]
 
 
 def updates_in(received: Iterable[Any]) -> list[int]:
     """The numbers of the updates of the dataset among arriving rows."""
     return [row.position for row in received if row.kind == COMMAND and row.place]
+
+
+def offsets_in(received: Iterable[Any]) -> dict[str, int]:
+    """How far inboxes of pushed elements were read, by the numbers of their sources."""
+    offsets: dict[str, int] = {}
+    for row in received:
+        if row.kind == BLOCK and row.place == PUSHED:
+            offsets[str(row.stream)] = row.position  # which grow
+    return offsets
 
 
 def sent_rows(
@@ -75,6 +89,7 @@ def report_row(
     *,
     rejected: int,
     updates: Sequence[int],
+    offsets: Mapping[str, int],
     log_bytes: int,
     snapshot_bytes: int,
     rebuilt: bool,
@@ -92,6 +107,8 @@ def report_row(
         "rebuilt": rebuilt,
         "ended": instance.finished,
         "updates": updates,
+        "offsets": offsets,
+        "query_bytes": instance.query_bytes,
     }
     return _row(number, kind=REPORT, text=json.dumps(told))
 

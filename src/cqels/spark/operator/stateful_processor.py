@@ -32,6 +32,7 @@ from cqels.spark.operator.arena_files import Arenas
 from cqels.spark.operator.instance_rows import (
     arrivals_in,
     in_order,
+    offsets_in,
     rejected_in_order,
     report_row,
     sent_rows,
@@ -94,6 +95,7 @@ class Evaluation(StatefulProcessor):
             live.instance,
             rejected=len(rejected),
             updates=updates_in(received),
+            offsets=offsets_in(received),
             log_bytes=head.logged,
             snapshot_bytes=head.saved,
             rebuilt=live.rebuilt,
