@@ -177,7 +177,9 @@ class Given:
         merged: dict[str, Any] = {**tables}
         for table, said in self.line.items():
             if isinstance(said, Mapping) and isinstance(merged.get(table, {}), Mapping):
-                merged[table] = {**merged.get(table, {}), **said}
+                own = merged.get(table, {})
+                left = own if table not in OPTION_TABLES else _without(own, said)
+                merged[table] = {**left, **said}
         for each in LIST_TABLES:
             mine, said = _list(tables.get(each.name, [])), list(self.line.get(each.name, []))
             kept = [*enumerate(mine)] if not said else []
@@ -280,6 +282,11 @@ def _is_table(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
+def _without(words: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Words that others do not have, whether with dashes or underscores."""
+    return {word: value for word, value in words.items() if str(word).replace("-", "_") not in others}
+
+
 def _list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -356,6 +363,13 @@ def relative_to(tables: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             word: placed(value) if str(word).replace("-", "_") in PLACES and not _is_port(value) else value
             for word, value in pipeline.items()
         }
+    if isinstance(serve := tables.get(SERVE), Mapping):
+        made[SERVE] = {
+            word: placed(value) if str(word).replace("-", "_") in SERVE_PLACES else value
+            for word, value in serve.items()
+        }
+        if "streams" in serve:
+            made[SERVE]["streams"] = [entry_of(each, ("template",), _file_of(file)) for each in _list(serve["streams"])]
     for table, words in paths.items():
         if table in tables:
             text = stream if table == "streams" else file

@@ -22,8 +22,8 @@ from cqels.serve.server import Address, Server
 from cqels.serve.service import Service, ServiceSettings
 from cqels.store.dataset import Store
 
-PATIENCE = 60.0
-"""Seconds in which anything here happens."""
+PATIENCE = 240.0
+"""Seconds in which anything here happens, on Spark and a busy machine too."""
 _PORTS = range(20_000, 32_000)
 """Those that the system gives to no client: one that tries a port until it is open would sometimes reach itself."""
 _PAUSE = 0.05
@@ -153,7 +153,7 @@ class EventReader:
         return [json.loads(line) for line in [*self.lines]]
 
     def _run(self) -> None:
-        with httpx.Client(timeout=httpx.Timeout(10, read=1)) as client:
+        with httpx.Client(timeout=httpx.Timeout(10, read=1)) as client:  # so that it looks at whether to stop
             while not self._stop.is_set() and not self.faults:
                 with suppress(httpx.HTTPError):
                     self._follow(client)

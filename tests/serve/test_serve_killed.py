@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -26,15 +27,20 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
+from cqels.ingest import parse_declaration
 from cqels.model.terms import CQ
+from cqels.plan.prepare import prepare
+from cqels.reference.reference_replay import replay
+from cqels.store.dataset import Store
 
 from ..live.kills import Job, kill_often
 from ..live.servers import eventually
+from ..spark.jobs import kill, tagged
 from .serving import PATIENCE, ClientReader, EventReader, lasting_port, tried
 
 pytestmark = pytest.mark.chaos
 
-EX = "http://ex.org/"
+EX, BASE = "http://ex.org/", "http://localhost:7070/"
 _INTEGER = "http://www.w3.org/2001/XMLSchema#integer"
 ROUND = 100
 """Elements of each stream of a second; there are whole seconds."""
@@ -65,6 +71,16 @@ TIMED = {
 """`sum` and `both` are exact: an element that comes again, at its time, does not change them."""
 
 
+def line_of(stream: str, number: int) -> str:
+    time = 10 * number + 4  # not at the bounds of windows
+    return f'<{EX}{stream}/{number}> <{EX}number> "{number}"^^<{_INTEGER}> "{time}" .'
+
+
+def promise(stream: str, count: int) -> str:
+    """No more than so many elements come."""
+    return f'<{BASE}{stream}> <{CQ}noElementBefore> {10 * count + 500} "{10 * count + 500}" .'
+
+
 # ---------------------------------------------------------------- senders
 
 
@@ -78,7 +94,7 @@ class Elements:
 
 
 class Sender:
-    """Sends the elements 0, 1, 2 … of a stream until it is told that there are enough, and each until it is answered."""
+    """Sends numbered elements of a stream until it is told that there are enough, and each until it is answered."""
 
     def __init__(self, load: Load, stream: str, first: int, step: int) -> None:
         self.load, self.stream = load, stream
@@ -87,9 +103,7 @@ class Sender:
         self.sent = 0
 
     def line(self, number: int) -> str:
-        time = 10 * number + 4  # not at the bounds of windows
-        subject = f"{EX}{self.stream}/{number}"
-        return f'<{subject}> <{EX}number> "{number}"^^<{_INTEGER}> "{time}" .'
+        return line_of(self.stream, number)
 
     def numbers(self, count: int) -> list[int]:
         """The next numbers of this sender: several of one stream have each their own."""
@@ -250,8 +264,10 @@ class Changes:
 class Load:
     """All who use a service while it is killed."""
 
-    def __init__(self, folder: Path, has_killed: Callable[[], bool], *, rate: int = 60) -> None:
-        self.folder, self._has_killed, self._rate = folder, has_killed, rate
+    def __init__(self, folder: Path, *, rate: int = 60) -> None:
+        self.folder, self._rate = folder, rate
+        self.has_killed: Callable[[], bool] = lambda: False
+        """Whether the service was killed as often as it should be."""
         self.port = lasting_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.stop = Event()
@@ -261,6 +277,8 @@ class Load:
         self.clients: dict[str, ClientReader] = {}
         self.faults: list[str] = []
         self.is_complete = False
+        self.ends: dict[str, int] = {}
+        """How many results each query has sent in the end."""
         self._enough: int | None = None
         self._lock = Lock()
 
@@ -270,7 +288,7 @@ class Load:
     def is_enough(self, sent: int) -> bool:
         """Whether a sender that has sent so many has sent all: all send the same number, of whole seconds."""
         with self._lock:
-            if self._enough is None and self._has_killed():
+            if self._enough is None and self.has_killed():
                 most = max(each.sent for each in self.senders)
                 self._enough = (most // ROUND + 1) * ROUND
             return self._enough is not None and (sent >= self._enough or not sent)
@@ -335,9 +353,6 @@ class Load:
         assert not self.faults, "\n".join(self.faults)
         return self.is_complete and all(len(self.readers[name].lines) >= end for name, end in self.ends.items())
 
-    ends: dict[str, int]
-    """How many results each query that is read has sent in the end."""
-
     def finish(self) -> None:
         """End the readers; what they got is checked."""
         for reader in self.readers.values():
@@ -366,7 +381,7 @@ class Load:
                 assert [*answer.iter_lines()] == reader.lines[:end], name
 
     def check_seen(self, name: str, senders: Sequence[Sender]) -> tuple[int, int]:
-        """Each acknowledged element is there, none more often than it was sent: how many, and how many of them again."""
+        """Each acknowledged element is there, none more often than it was sent: how many, and how many came again."""
         found = Counter(number for number, *_ in self.values(name))
         attempts: Counter[int] = Counter()
         acknowledged: set[int] = set()
@@ -440,7 +455,7 @@ class TimedLoad(Load):
     def _end(self, client: httpx.Client) -> None:
         count = self.senders[0].sent
         for stream in ("left", "right"):
-            line = f'<http://localhost:7070/{stream}> <{CQ}noElementBefore> {10 * count + 500} "{10 * count + 500}" .'
+            line = promise(stream, count)
             assert tried(lambda: client.post(f"/streams/{stream}", content=line)).status_code == 200  # noqa: B023
         rows = expected(count)
         for name in ("both", "sum"):
@@ -452,9 +467,7 @@ class TimedLoad(Load):
         self.finish()
         count = self.senders[0].sent
         assert {name: self.values(name) for name in ("both", "sum")} == expected(count)
-        again = sum(
-            self.check_seen(f"{each.stream}-seen", [each])[1] for each in self.senders
-        )
+        again = sum(self.check_seen(f"{each.stream}-seen", [each])[1] for each in self.senders)
         return f"{count:,} elements of each of two streams, lost 0, {again:,} that were not acknowledged are twice"
 
 
@@ -481,17 +494,68 @@ def _settled(client: httpx.Client, name: str) -> int:
 # ---------------------------------------------------------------- the kills
 
 
-def _kill(load: Load, engine: str, count: int, seed: int, capsys: pytest.CaptureFixture[str], **options: Any) -> None:
-    longest = options.pop("longest", 1.0)
-    job = Job([*load.arguments(), "--engine", engine], load.folder, load.feed, load.progress, load.is_done, **options)
-    load._has_killed = lambda: job.kills >= count
+def test_what_is_expected_is_what_the_reference_sends(tmp_path: Path) -> None:
+    declared = []
+    for stream in ("left", "right"):
+        lines = [*(line_of(stream, number) for number in range(300)), promise(stream, 300)]
+        (tmp_path / f"{stream}.nt").write_text("\n".join(lines) + "\n")
+        declared.append(parse_declaration(f"<{BASE}{stream}>={tmp_path}/{stream}.nt?idle=1h"))
+    queries = [prepare(TIMED[name], name=name, base=BASE) for name in ("both", "sum")]
+    rows: dict[str, list[list[int]]] = {"both": [], "sum": []}
+    for query, result in replay(queries, declared, Store()):
+        rows[query.name or ""].append([int(getattr(each, "value", "")) for each in result.values])
+    assert rows == expected(300)
+
+
+def _kill(
+    load: Load,
+    made: type[Job],
+    options: Sequence[str],
+    count: int,
+    seed: int,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    longest: float,
+    **settings: float,
+) -> None:
+    job = made([*load.arguments(), *options], load.folder, load.feed, load.progress, load.is_done, **settings)
+    load.has_killed = lambda: job.kills >= count
     kill_often(job, count, Random(seed), longest=longest)
     told = load.check()
     with capsys.disabled():
-        sys.stdout.write(f"\n{engine}: {job.told()}; {told}\n")
+        sys.stdout.write(f"\n{' '.join(options)}: {job.told()}; {told}\n")
 
 
 @pytest.mark.parametrize("kind", [ArrivingLoad, TimedLoad])
 def test_embedded(kind: type[Load], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     count = int(os.environ.get("CQELS_SERVE_KILLS", "8"))
-    _kill(kind(tmp_path, lambda: False), "embedded", count, 11, capsys, patience=PATIENCE, early=2.0)
+    options = ["--engine", "embedded"]
+    _kill(kind(tmp_path), Job, options, count, 11, capsys, patience=60.0, early=2.0, longest=1.0)
+
+
+class SparkJob(Job):
+    """`cqels serve` on Spark, whose Java is killed with it, or has to end by itself."""
+
+    draw = Random(6)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        os.environ["CQELS_CHAOS"] = str(self.folder)
+        return super().start()
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        java = [each for each in tagged(str(self.folder)) if each.java]
+        super().kill(process)
+        if self.draw.random() < 0.5:
+            for each in java:
+                kill(each)
+
+
+@pytest.mark.parametrize("kind", [ArrivingLoad, TimedLoad])
+def test_on_spark(kind: type[Load], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
+    if find_spec("cqels.cli.serve_spark") is None:
+        pytest.skip("the service runs on Spark in a later release")
+    count = int(os.environ.get("CQELS_SERVE_SPARK_KILLS", "3"))
+    load = kind(tmp_path, rate=20)
+    options = ["--engine", "spark", "--master", "local[2]", "--instances", "1"]
+    _kill(load, SparkJob, options, count, 12, capsys, patience=300.0, early=20.0, longest=10.0)

@@ -25,7 +25,7 @@ from cqels.live.live_run import LiveSettings, PushedStream
 from cqels.model.errors import CqelsError
 from cqels.options import AppOptions
 from cqels.pipeline.lift.row_lifts import BLOCKS
-from cqels.pipeline.sinks import Memory
+from cqels.pipeline.sinks import Files, Memory
 from cqels.pipeline.source.inbox import Inbox, InboxFull
 from cqels.pipeline.source.live_source import Message
 from cqels.plan.prepare import prepare
@@ -39,6 +39,13 @@ from cqels.spark.driver.pushed_inboxes import PushedInboxes, pushed_folder
 from cqels.spark.driver.served_state import AddedQuery, ServedState
 from cqels.spark.source.pushed_source import PushedReader
 from cqels.store.dataset import Store
+from cqels.store.permissions import Permissions
+
+from ..unit.test_permissions import Server as EndpointServer
+from ..unit.test_permissions import query as asking
+from ..unit.test_permissions import server as endpoint
+
+__all__ = ["endpoint"]
 
 PATIENCE = 120.0
 BASE = "http://localhost:7070/"
@@ -311,6 +318,45 @@ def test_a_change_that_was_cut_off_is_made_by_the_next_run(spark: Any, tmp_path:
     assert Updates(tmp_path / "updates").has_commands(change)
 
 
+def test_an_endpoint_that_a_new_query_asks(
+    spark: Any, tmp_path: Path, stopped: list[Any], endpoint: EndpointServer
+) -> None:
+    store = Store()
+    store.services.permissions = Permissions.of(["127.0.0.1"], None)
+    service = Service(Pipeline(store=store), tmp_path, make=on_spark(spark, AppOptions(latency="low")))
+    service.start()
+    stopped.append(service)
+    text = asking(endpoint.url()).replace("STREAM :obs", "STREAM <obs>").replace(":temp", ":p")
+    service.register("rooms", text)
+    push(service, "obs", elements(0))
+    assert {each["bindings"]["r"]["value"] for each in results(service, "rooms")} == {"hall"}
+    assert len(endpoint.headers) == 1
+
+
+def test_results_that_are_gone_are_not_rebuilt(spark: Any, tmp_path: Path) -> None:
+    def run(lost: Any) -> SparkBackend:
+        settings = LiveSettings(lost=lost)
+        out = Files(tmp_path / "out")
+        queries = [prepare(VALUES, name="values", base=BASE)]
+        streams = [parse_declaration(f"<{BASE}obs>={tmp_path}/obs.nt")]
+        given = Pipeline(store=Store(), streams=streams, queries=queries, settings=settings)
+        return SparkBackend(spark, given, tmp_path / "state", [], [out], options=AppOptions(latency="low"))
+
+    (tmp_path / "obs.nt").write_text(elements(0))
+    first = run("stop")
+    first.start()
+    until(lambda: first.tally.results == PART)
+    first.stop()
+    (path,) = (tmp_path / "out").glob("values*")
+    path.unlink()
+    for choice, message in (("stop", "--lost"), ("rebuild", "what was pushed is not kept")):
+        with pytest.raises(CqelsError, match=message):
+            run(choice).start()
+    again = run("continue")
+    again.start()
+    again.stop()
+
+
 def test_offsets_and_tasks_of_inboxes(tmp_path: Path) -> None:
     with Inbox(tmp_path / "3") as first, Inbox(tmp_path / "12") as second:
         reader = PushedReader(tmp_path, 2, 4 << 20, 3)
@@ -348,6 +394,7 @@ def test_room_in_an_inbox_when_a_micro_batch_is_done(tmp_path: Path) -> None:
         full.append([Message(b"x" * 90_000, 1)])
     other.append([Message(b"x" * 90_000, 1)])  # each has its own limit
     inboxes.note_read(7, {0: full.end})
+    assert inboxes.has_more  # of the other
     sleep(0.1)
     assert full.uncommitted > 0
     done.add(7)

@@ -21,6 +21,7 @@ from cqels.model.errors import CqelsError
 from cqels.pipeline.instance.instance_commands import Arrival
 from cqels.pipeline.lift.block_format import latest_of
 from cqels.pipeline.lift.declared_lift import lift_of
+from cqels.pipeline.lift.lift_worker import LiftWorker
 from cqels.pipeline.lift.predicate_pushdown import PushedPatterns
 from cqels.pipeline.lift.row_lifts import Lift, Lifting
 from cqels.pipeline.lift.row_schemas import BLOCK, REJECTED
@@ -65,12 +66,16 @@ class _Live:
     future: int | None
     strict: bool
     lifting: Lifting | None = None
+    worker: LiftWorker | None = None
+    """Its own: those of the process would stay, each with its terms, when queries come and go."""
     source: ReplayableSource | None = None
     pause: float = 1.0
     not_before: float = 0.0
 
     def want(self, patterns: PushedPatterns) -> None:
-        self.lifting = Lifting(self.iri, self.number, self.lift, (patterns,), self.strict, self.future)
+        lifting = Lifting(self.iri, self.number, self.lift, (patterns,), self.strict, self.future)
+        if lifting != self.lifting:
+            self.lifting, self.worker = lifting, None
 
     def read(self, position: Position | None, most: int) -> tuple[list[dict[str, Any]], Position, int] | None:
         """Rows and where the next ones begin; None if it cannot be read now."""
@@ -88,7 +93,9 @@ class _Live:
             return None
         self.pause = 1.0
         assert self.lifting is not None
-        lifted = [row for batch in self.lifting.blocks(iter([rows])) for row in batch.to_pylist()]
+        self.worker = self.worker or LiftWorker(self.lifting)
+        blocks = self.lifting.blocks(iter([rows]), worker=self.worker)
+        lifted = [row for batch in blocks for row in batch.to_pylist()]
         return lifted, end, rows.nbytes
 
     def _fail(self, error: CqelsError) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event, Thread
 from time import monotonic, time_ns
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from cqels.engine.budgets import Budget
 from cqels.engine.event_time.wall_clock import TICK, WallClock, settling_time, unclocked
@@ -26,6 +25,7 @@ from cqels.ingest import StreamDeclaration, StreamSettings, Tally, settings_of
 from cqels.ingest.declarations import FUTURE
 from cqels.live.batch_delivery import Delivery, RejectSink
 from cqels.live.change_requests import Request, Requests, has_ended
+from cqels.live.data_changes import Change, update_command
 from cqels.live.inputs import Batch, Inputs, Positions
 from cqels.live.live_queries import QuerySet
 from cqels.live.run_measures import BatchDone, Measures, Measuring
@@ -35,7 +35,7 @@ from cqels.model.time import SECOND
 from cqels.pipeline.instance.driven_instance import Outcome, PassingInstance
 from cqels.pipeline.instance.durable_instance import DurableInstance, lock_of
 from cqels.pipeline.instance.engine_instance import Instance
-from cqels.pipeline.instance.instance_commands import Arrival, declaration, difference, registration
+from cqels.pipeline.instance.instance_commands import Arrival, declaration, registration
 from cqels.pipeline.instance.program import Dataset, Program
 from cqels.pipeline.instance.state_manifest import Manifest, StateFolder
 from cqels.pipeline.lift.block_format import elements_of
@@ -48,14 +48,9 @@ from cqels.pipeline.source.live_source import Message
 from cqels.pipeline.source.watched_data import FileChange, WatchedData
 from cqels.plan.algebra import Query
 from cqels.store.dataset import Store
-from cqels.store.script import execute
 
 BATCH_BYTES = 8 << 20
 """Bytes of each source that a batch has at most, where nothing else is asked for."""
-_NOT_REPEATABLE = re.compile(
-    r"_:|\[|\b(LOAD|NOW|RAND|UUID|STRUUID|BNODE|SERVICE|CREATE|DROP|CLEAR|ADD|MOVE|COPY)\b", re.IGNORECASE
-)
-"""What may make an update give other data when it is repeated, or fail, which depends on the graphs that there are."""
 _IDLE = 1.0
 """Seconds after which an idle run looks after its state."""
 _LOOK = 1.0
@@ -63,8 +58,6 @@ _LOOK = 1.0
 _LOG = logging.getLogger("cqels")
 
 T = TypeVar("T")
-Change: TypeAlias = str | Callable[[Store], object]
-"""Of the dataset: SPARQL Update, or a function of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,6 +375,7 @@ class LiveRun:
                 self._queries.add(before)
                 raise
             self._delivery.add([public])
+            self._stopped.pop(name, None)
             return [json.dumps({"drop": name}), *self._queries.news(), registration(public, "", budget)]
 
         self._requests.ask(Request(commands, self._queries_changed, drops=True))
@@ -391,6 +385,7 @@ class LiveRun:
 
         def commands() -> list[str]:
             self._queries.drop(name)
+            self._stopped.pop(name, None)
             return [json.dumps({"drop": name})]
 
         self._requests.ask(Request(commands, self._queries_changed, drops=True))
@@ -431,7 +426,12 @@ class LiveRun:
 
     def update(self, change: Change) -> None:
         """Change the dataset between two batches, exactly once, whatever ends the process then."""
-        self._requests.ask(Request(lambda: [self._update(change)], changes_data=True))
+        permissions = self._store.services.permissions
+
+        def commands() -> list[str]:
+            return [update_command(change, self._engine.instance.dataset, permissions)]
+
+        self._requests.ask(Request(commands, changes_data=True))
 
     def heartbeat(self, time: int, stream: str | None = None) -> None:
         """No element before this time will come, on one stream or on all."""
@@ -455,21 +455,6 @@ class LiveRun:
         except InboxClosed:
             raise has_ended() from None
         self._measuring.pushed(stream, inbox.end, began)
-
-    def _update(self, change: Change) -> str:
-        """The command of a change: what it gives when it is repeated is what it gave."""
-        if isinstance(change, str) and not _NOT_REPEATABLE.search(change):
-            scratch = Store()
-            execute(scratch, change)  # which refuses what is no update
-            return json.dumps({"update": change})
-        before = self._engine.instance.dataset
-        changed = before.store()
-        changed.services.permissions = self._store.services.permissions
-        if isinstance(change, str):
-            execute(changed, change)
-        else:
-            change(changed)
-        return difference(before, Dataset.of(changed))
 
     def _queries_changed(self) -> None:
         self._want()
@@ -646,8 +631,8 @@ class LiveRun:
         self._delivery.deliver(outcome)
         self._inputs.commit(read.positions)
         self._requests.delivered()
-        self._measure(read, outcome, evaluated)
         self._note_stopped(outcome)
+        self._measure(read, outcome, evaluated)
         self._note_end()
         return True
 

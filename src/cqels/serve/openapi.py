@@ -106,7 +106,10 @@ _RESULTS = (
     Parameter("limit", "How many results are sent.", _NUMBER | {"minimum": 1}),
     Parameter("wait", "How long the first is waited for, where results do not stream. At most 5 minutes.", _DURATION),
     Parameter(
-        "Last-Event-ID", "As `after`; EventSource sends it.", {"type": "string", "pattern": "^[0-9]{1,18}$"}, "header"
+        "Last-Event-ID",
+        "As `after`; EventSource sends it.",
+        {"type": "string", "pattern": "^([0-9]{1,18})?$"},
+        "header",
     ),
 )
 _GRAPH = (

@@ -18,7 +18,7 @@ _ABOUT_STREAM: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "lateness": ({"$ref": "#/components/schemas/Duration"}, "How late an element may be."),
     "idle": ({"$ref": "#/components/schemas/Duration"}, "After how long a silent stream is not waited for."),
-    "time": ({"type": ["string", "null"]}, "The predicate whose object is the time of an element."),
+    "time": ({"type": ["string", "null"], "format": "iri"}, "The predicate whose object is the time of an element."),
     "unit": ({"enum": ["ns", "us", "ms", "s", "m", "h", "d", "w"]}, "What times that are integers count."),
     "template": ({"type": ["string", "null"]}, "The lifting template of CSV and JSON, as the text of its file."),
     "overflow": ({"enum": [*get_args(Overflow)]}, "What happens to more elements than the inbox takes."),
@@ -108,7 +108,7 @@ SCHEMAS: dict[str, Any] = {
     },
     "Duration": {
         "type": "string",
-        "pattern": r"^[0-9]{1,6}(ms|s|m|h|d)$",
+        "pattern": r"^[0-9]{1,5}(ms|s|m|h|d)$",
         "examples": ["30s", "500ms"],
     },
     "Spent": {"type": "string", "pattern": r"^[1-9][0-9]{0,5}(ms|s)$", "examples": ["50ms"]},

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from cqels.serve.reception import Busy, Order, Outcome, Reception
 
-AHEAD = 64
-"""Pushes that are taken before the first of them is acknowledged."""
+AHEAD, BYTES = 64, 16 << 20
+"""Pushes, and bytes of them, that are taken before the first of them is acknowledged."""
 
 
 @dataclass(eq=False, slots=True)
@@ -36,9 +36,15 @@ class OrderedPushes:
         self._order = Order()
         self._waiting: deque[_Waiting] = deque()
         self._queue: asyncio.Queue[_Waiting | None] = asyncio.Queue(AHEAD)
+        self._bytes = 0
+        self._answered = asyncio.Event()
 
     async def put(self, body: bytes) -> None:
         """Push something; where too many have not been answered, wait."""
+        while self._waiting and self._bytes + len(body) > BYTES:
+            self._answered.clear()
+            await self._answered.wait()
+        self._bytes += len(body)
         waiting = _Waiting(body, self._pushed(body))
         self._waiting.append(waiting)
         await self._queue.put(waiting)
@@ -60,7 +66,8 @@ class OrderedPushes:
                     await asyncio.sleep(busy.after / 4)
                     await self._put_again()
         finally:
-            self._waiting.popleft()
+            self._bytes -= len(self._waiting.popleft().body)
+            self._answered.set()
 
     async def _put_again(self) -> None:
         """Push once more all that were refused."""

@@ -15,6 +15,7 @@ import uvicorn
 from cqels.model.errors import CqelsError
 from cqels.serve.connections import SocketConnection, http_protocol
 from cqels.serve.http_app import HttpSettings, application
+from cqels.serve.ordered_pushes import BYTES
 from cqels.serve.service import Service
 
 HOST, PORT = "127.0.0.1", 7070
@@ -55,30 +56,14 @@ class Server:
 
     def __init__(self, service: Service, address: Address | None = None, http: HttpSettings | None = None) -> None:
         self.service, self.address = service, address or Address()
-        chosen = http or HttpSettings()
-        self._socket = _bound(self.address)
-        self._app = application(service, chosen)
-        config = uvicorn.Config(
-            self._app,
-            http=http_protocol(chosen.limits),
-            ws=SocketConnection,
-            ws_max_size=chosen.limits.body,
-            ws_max_queue=_FRAME_QUEUE,
-            ws_per_message_deflate=False,
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            proxy_headers=self.address.forwarded is not None,
-            forwarded_allow_ips=self.address.forwarded,
-            server_header=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=_IDLE,
-            timeout_graceful_shutdown=_GRACE,
-            ssl_context_factory=None if self.address.certificate is None else lambda *_: _context(self.address),
-        )
-        if self.address.certificate is not None:
-            _context(self.address)  # what is wrong with the files is said now
-        self._server = uvicorn.Server(config)
+        try:
+            if self.address.certificate is not None:
+                _context(self.address)  # what is wrong with the files is said now
+            self._socket = _bound(self.address)
+        except BaseException:
+            service.discard()
+            raise
+        self._server = uvicorn.Server(_config(service, self.address, http or HttpSettings()))
         self._fault: BaseException | None = None
         self._ended = Event()
         self._thread = Thread(target=self._run, name="cqels http", daemon=True)
@@ -139,6 +124,27 @@ class Server:
             _LOG.error("the server has failed: %s", error)
         finally:
             self._ended.set()
+
+
+def _config(service: Service, address: Address, http: HttpSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        application(service, http),
+        http=http_protocol(http.limits),
+        ws=SocketConnection,
+        ws_max_size=min(http.limits.body, BYTES),
+        ws_max_queue=_FRAME_QUEUE,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=address.forwarded is not None,
+        forwarded_allow_ips=address.forwarded,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_IDLE,
+        timeout_graceful_shutdown=_GRACE,
+        ssl_context_factory=None if address.certificate is None else lambda *_: _context(address),
+    )
 
 
 def _bound(address: Address) -> socket.socket:

@@ -22,7 +22,7 @@ from cqels.engine.engine import Engine
 from cqels.ingest import settings_of
 from cqels.lang.syntax import Dataset
 from cqels.live.live_run import PushedStream
-from cqels.live.run_measures import Measured, Measures
+from cqels.live.run_measures import BatchDone, Measured, Measures
 from cqels.model.durable_files import write_durably
 from cqels.model.errors import CqelsError
 from cqels.model.release import RELEASE
@@ -101,6 +101,7 @@ class Service:
         self._streams |= {self.names.full(name): words for name, words in self.settings.streams.items()}
         self._ended: dict[str, str] = known.get("ended", {})
         """Queries that were dropped though nobody asked for it, and why."""
+        self._told_stopped: set[str] = set()
         self._pool = ThreadPoolExecutor(_THREADS, "cqels push")
         self._receptions: dict[str, Reception] = {}
         self.notify: Callable[[Sequence[str]], None] = lambda names: None
@@ -127,13 +128,24 @@ class Service:
 
     def start(self) -> None:
         """Recover the state, and go on."""
+        try:
+            for name, words in self.settings.streams.items():
+                if words.template is not None:
+                    check_template(words.template, self._template(self.names.full(name)))
+            self._write()
+        except BaseException:
+            self.discard()
+            raise
+        if isinstance(self.run, Measured):
+            self.run.follow(self._look_at_stopped)
+        self.run.start()
         if self.memory is not None:
             self.memory.start()
-        for name, words in self.settings.streams.items():
-            if words.template is not None:
-                check_template(words.template, self._template(self.names.full(name)))
-        self._write()
-        self.run.start()
+
+    def discard(self) -> None:
+        """Close what is open of a service that is not started."""
+        self._pool.shutdown()
+        self.results.close()
 
     def stop(self) -> None:
         if self.memory is not None:
@@ -209,6 +221,7 @@ class Service:
             raise Conflict(f"there are {len(self._streams)} streams, and no more are taken", hint="--max-streams")
         if words.template is not None:
             check_template(words.template, self._template(iri))
+        PushFormats(words, None if words.template is None else self._template(iri))  # which refuses what does not fit
         self._streams[iri] = words
         try:
             self._write()
@@ -301,7 +314,9 @@ class Service:
                 raise Conflict(f"there are {len(self.run.queries)} queries, and no more are taken", hint="drop some")
             if before is not None and query.name in self._own:
                 raise Conflict(f"query {name} is in the pipeline file", hint="change it there, and restart the service")
-            declared = self._declare_streams(query)
+            if query.name in _streams_of(query):
+                raise Conflict(f"{name} would be the query and a stream that it reads", hint="give it another name")
+            declared, number = self._declare_streams(query), self.results.end(query.name or "")
             if self._ended.pop(query.name or "", None) is not None:
                 self._write()
             if before is None:
@@ -313,7 +328,8 @@ class Service:
                 self.run.replace(query, budget)
                 state = "anew"
         warnings = [str(each) for each in query.warnings]
-        return {**self.query(name), "state": state, "declared": declared, "warnings": warnings}
+        more = {"results": number, "state": state, "declared": declared, "warnings": warnings}
+        return self.query(name) | more  # what it has sent meanwhile is behind that number
 
     def _declare_streams(self, query: Query) -> list[str]:
         """Have the streams that a query reads: which of them are new."""
@@ -350,7 +366,14 @@ class Service:
 
     def end_of(self, name: str) -> str:
         """Why there will be no more results of a query that does not run."""
-        return self._ended.get(name, "the query was dropped")
+        return self._ended.get(name) or self.run.stopped.get(name) or "the query was dropped"
+
+    def _look_at_stopped(self, done: BatchDone) -> None:
+        """Wake the readers of queries that took more than their budgets in a batch."""
+        stopped = {*self.run.stopped}
+        if stopped != self._told_stopped:
+            new, self._told_stopped = stopped - self._told_stopped, stopped
+            self.notify([*new])
 
     def queries(self) -> list[dict[str, Any]]:
         return [self.query(name) for name in self.run.queries]
@@ -377,8 +400,8 @@ class Service:
         }
 
     def runs(self, name: str) -> bool:
-        """Whether there is a query, by the name that the run knows it by."""
-        return name in self.run.queries
+        """Whether a query goes on, by the name that the run knows it by."""
+        return name in self.run.queries and name not in self.run.stopped
 
     def result_name(self, name: str) -> str:
         """What the results of a query that runs are known by."""

@@ -191,7 +191,7 @@ class SparkBackend:
     @property
     def queries(self) -> Mapping[str, Query]:
         """Those that run, by their names."""
-        return {query.name or "": query for query in self._app.queries}
+        return self._served.queries
 
     @property
     def stopped(self) -> Mapping[str, str]:

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 from typing import Literal as OneOf
-from typing import TypeAlias
 
 import pyarrow
 from pyoxigraph import NamedNode
@@ -29,6 +29,9 @@ from cqels.ingest.lifting_template import Template, read_template
 from cqels.model.errors import CqelsError
 from cqels.model.time import unit_nanoseconds
 from cqels.pipeline.lift.predicate_pushdown import PushedPatterns
+
+if TYPE_CHECKING:
+    from cqels.pipeline.lift.lift_worker import LiftWorker
 
 __all__ = ["Lift", "columns", "csv", "json", "jsonld", "nquads", "ntriples", "trig", "turtle"]
 
@@ -191,12 +194,15 @@ class Lifting:
     arrival: bool = False
     """The time of an element is when its row arrived: what the column `time` says."""
 
-    def blocks(self, batches: Batches, task: str = "") -> Batches:
-        """The blocks of batches of rows; `task` names the sequence of rows that have no `place`."""
+    def blocks(self, batches: Batches, task: str = "", worker: LiftWorker | None = None) -> Batches:
+        """The blocks of batches of rows; `task` names the sequence of rows that have no `place`.
+
+        Without a worker of one's own it is one of the process.
+        """
         from cqels.pipeline.lift.block_writer import table
         from cqels.pipeline.lift.lift_worker import lift_worker_of, runs_of
 
-        worker = lift_worker_of(self)
+        worker = worker or lift_worker_of(self)
         numbers = count()
         named = self.lift.template.surroundings if self.lift.template is not None else ()
         for batch in batches:

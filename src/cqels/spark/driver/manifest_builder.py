@@ -48,6 +48,8 @@ def check_outputs(
     if choice == "continue":
         _LOG.warning("%s: it goes on with what comes from now on", told)
         return before
+    if sources.is_served:
+        raise CqelsError(f"{told}, and cannot be rebuilt: what was pushed is not kept", hint="--lost continue")
     if unread := sources.not_files:
         raise CqelsError(
             f"{told}, and cannot be rebuilt: <{unread[0]}> is not read from files",

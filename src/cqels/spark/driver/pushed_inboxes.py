@@ -33,6 +33,8 @@ class PushedInboxes:
         self._inboxes: dict[int, Inbox] = {}
         self._marks: dict[int, Mark] = {}
         """How far they were processed, for the next run."""
+        self._delivered: dict[int, int] = {}
+        """How far they were read in micro-batches that are delivered."""
         self._read: list[tuple[int, Mapping[int, int]]] = []
         """The micro-batches that were delivered, and how far they have read."""
         self._changed, self._closed = Condition(), False
@@ -51,8 +53,17 @@ class PushedInboxes:
         """A micro-batch is delivered that has read the inboxes of these sources so far."""
         if offsets:
             with self._changed:
+                self._delivered |= offsets
                 self._read.append((batch, offsets))
                 self._changed.notify_all()
+
+    @property
+    def has_more(self) -> bool:
+        """Something is in an inbox that was not in a micro-batch that is delivered."""
+        with self._changed:
+            return any(
+                each.end > max(each.committed, self._delivered.get(source, 0)) for source, each in self._inboxes.items()
+            )
 
     def _commit(self) -> None:
         while True:

@@ -423,6 +423,8 @@ class Run:
     @property
     def _has_read_all(self) -> bool:
         """Spark found nothing more to read when it last looked."""
+        if self._served is not None and not self._served.has_read_all:
+            return False
         try:
             return self._query is not None and not self._paused and not self._query.status["isDataAvailable"]
         except FAULTS:  # Java may have ended

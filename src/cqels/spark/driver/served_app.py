@@ -72,6 +72,9 @@ class ServedApp:
         self._state: ServedState
         self._streams: Sequence[PushedTo] = ()
         self._open: dict[str, Inbox] = {}
+        self.queries: Mapping[str, Query] = {}
+        """Those that run, by their names: one that is being replaced is among them all the time."""
+        self._note_queries()
         self._changing = RLock()
         self._waiting: set[int] = set()
         """The numbers of commands that no engine has executed in a micro-batch that is delivered."""
@@ -121,6 +124,7 @@ class ServedApp:
             run.take_up(dropped.read(), again=True)
         for each in self._state.queries.values():
             run.take_up(self._app.take(each.read(), each.budget), again=True)
+        self._note_queries()
         if self._state.last >= 0 and not self._updates.has_commands(self._state.last):
             commands, instance = self._state.commands(self._state.last)
             self._updates.commands(self._state.last, commands, instance)
@@ -172,6 +176,11 @@ class ServedApp:
             self._waiting -= mine
             self._done, self._last = self._last, max((*mine, self._last))
             self._executed.notify_all()
+
+    @property
+    def has_read_all(self) -> bool:
+        """All that was pushed is in micro-batches that are delivered."""
+        return self._inboxes is not None and not self._inboxes.has_more
 
     def _reserve(self) -> int:
         """A number for commands that are waited for."""
@@ -270,10 +279,11 @@ class ServedApp:
         with self._changing:
             with self._app.undoing(), self._change() as change:
                 yield change
+            self._note_queries()
             self.run.note_queries(gone=[name for name, each in self._state.dropped if each.change == change])
 
     def _drop(self, name: str, change: int) -> None:
-        if name in self._app_queries and name not in self._state.queries:
+        if name in self.queries and name not in self._state.queries:
             raise CqelsError(f"query {name} was declared with the application", hint="stop it, and run it without")
         self._app.drop(name)
         self._state.drop(name, change)
@@ -286,9 +296,8 @@ class ServedApp:
         self.run.take_up(public)
         self._state.register(name, AddedQuery.of(public, budget, change), instance)
 
-    @property
-    def _app_queries(self) -> Mapping[str, Query]:
-        return {query.name or "": query for query in self._app.queries}
+    def _note_queries(self) -> None:
+        self.queries = {query.name or "": query for query in self._app.queries}
 
     # ------------------------------------------------------------ data and time
 
