@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from random import Random
 from shutil import copytree
+from threading import Event, Thread
 
 import pytest
 from pyoxigraph import Literal
 
+from cqels.pipeline.sink import result_log
 from cqels.pipeline.sink.result_batch import Sent
 from cqels.pipeline.sink.result_log import Found, ResultLog
 from cqels.pipeline.source.inbox import Inbox
@@ -156,3 +158,43 @@ def test_what_readers_had_before_the_disk_comes_again(tmp_path: Path, monkeypatc
         log.write(batch, {"a": sent(asked, 3 * batch, 3)})
         assert values(log.read("a", 0)) == values(found)
         log.close()
+
+
+def test_a_batch_that_memory_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers are woken when they find all of it."""
+    monkeypatch.setattr(result_log, "_PART", 5)
+    asked, found = query("a"), []
+    log = ResultLog(tmp_path, memory=3000, notify=lambda names: found.append(log.read("a", 0)))
+    log.open([asked])
+    log.write(0, {"a": sent(asked, 0, 200)})
+    log.close()
+    assert values(found[0]) == [*range(200)]
+    assert found[0].missed == 0
+
+
+def test_readers_of_what_is_being_removed(tmp_path: Path) -> None:
+    """They are told what they miss, whatever goes while they read."""
+    asked, stop = query("a"), Event()
+    faults: list[BaseException] = []
+    log = ResultLog(tmp_path, limit=20_000, memory=2000)
+    log.open([asked])
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                found = log.read("a", 0, 2000)
+                assert values(found) == [*range(found.missed, found.next)]
+            except BaseException as error:
+                faults.append(error)
+                return
+
+    readers = [Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for batch in range(400):
+        log.write(batch, {"a": sent(asked, 5 * batch, 5)})
+    stop.set()
+    for reader in readers:
+        reader.join()
+    log.close()
+    assert not faults, faults[0]

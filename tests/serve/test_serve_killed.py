@@ -427,6 +427,8 @@ class ArrivingLoad(Load):
         ]
 
     def _end(self, client: httpx.Client) -> None:
+        count = sum(len(each.elements.acknowledged) for each in self.senders)
+        eventually(lambda: len({number for number, *_ in self.values("seen")}) >= count, PATIENCE)
         self.ends = {name: _settled(client, name) for name in ("seen", "changing")}
         self.check_stored(client)
 
@@ -488,7 +490,7 @@ def _settled(client: httpx.Client, name: str) -> int:
         if end == before:
             return end
         before = end
-        sleep(0.5)
+        sleep(2)
 
 
 # ---------------------------------------------------------------- the kills

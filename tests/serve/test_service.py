@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from time import sleep
 from typing import Any
 
 import httpx
@@ -160,6 +161,29 @@ def test_the_plan_with_what_it_has_done(client: httpx.Client) -> None:
     assert "window: 1 triples" in client.get("/queries/hot/explain").text
     assert client.get("/queries/hot/explain?format=json").json()
     assert client.get("/queries/hot/explain?format=mermaid").text.startswith("flowchart")
+
+
+@pytest.mark.parametrize("clock", ["event", "arrival"])
+def test_what_carries_no_time_is_never_late(server: Server, client: httpx.Client, clock: str) -> None:
+    """Streams that are pushed to at once overtake each other between a push and its batch."""
+
+    def push(stream: str) -> None:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE) as own:
+            for number in range(60):
+                assert own.post(f"/streams/{stream}", content=f'<x:s> <x:p> "{number}" .').status_code == 200
+
+    streams = [f"s{number}" for number in range(4)]
+    for stream in streams:
+        client.put(f"/streams/{stream}", json={"clock": clock})
+    senders = [Thread(target=push, args=[stream]) for stream in streams]
+    for each in senders:
+        each.start()
+    for each in senders:
+        each.join()
+    while (status := client.get("/").json())["elements"] < 240:
+        assert status["late"] == 0
+        sleep(0.05)
+    assert client.get("/").json()["late"] == 0
 
 
 def test_elements_that_end_a_window_come_by_the_clock(client: httpx.Client) -> None:

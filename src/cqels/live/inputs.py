@@ -77,7 +77,9 @@ class _Live:
         if lifting != self.lifting:
             self.lifting, self.worker = lifting, None
 
-    def read(self, position: Position | None, most: int) -> tuple[list[dict[str, Any]], Position, int] | None:
+    def read(
+        self, position: Position | None, most: int, least: int | None
+    ) -> tuple[list[dict[str, Any]], Position, int] | None:
         """Rows and where the next ones begin; None if it cannot be read now."""
         if self.source is None:
             if monotonic() < self.not_before:
@@ -94,6 +96,7 @@ class _Live:
         self.pause = 1.0
         assert self.lifting is not None
         self.worker = self.worker or LiftWorker(self.lifting)
+        self.worker.least = least
         blocks = self.lifting.blocks(iter([rows]), worker=self.worker)
         lifted = [row for batch in blocks for row in batch.to_pylist()]
         return lifted, end, rows.nbytes
@@ -212,8 +215,12 @@ class Inputs:
             if each.source is None:
                 each.source = each.open()
 
-    def read(self, positions: Positions, most: int) -> Batch:
-        """What there is now, about `most` bytes of each source; it does not wait."""
+    def read(self, positions: Positions, most: int, limit: Callable[[str], int | None] = lambda stream: None) -> Batch:
+        """What there is now, about `most` bytes of each source; it does not wait.
+
+        `limit` says before which time an element of a stream would be late: one that was pushed without a time has that
+        time at least, as if it had come now.
+        """
         batch = Batch(positions=dict(positions))
         rows: list[dict[str, Any]] = []
         for name, files in self._files.items():
@@ -230,7 +237,7 @@ class Inputs:
             if left <= 0:  # the others come first in the next batch
                 self._turn = turn + number
                 break
-            given = live.read(positions.get(live.name), min(most, left))
+            given = live.read(positions.get(live.name), min(most, left), limit(live.iri))
             if given is not None:
                 more, batch.positions[live.name], size = given
                 rows += more

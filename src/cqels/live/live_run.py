@@ -598,7 +598,7 @@ class LiveRun:
             self._stopping.wait(pause)
         self._began = monotonic()
         now = self._now()
-        read = self._inputs.read(self._positions, self._settings.batch_bytes)
+        read = self._inputs.read(self._positions, self._settings.batch_bytes, self._engine.instance.limit)
         for source, latest in read.latest.items():
             self._clock.observe(self._number(self._inputs.iris[source]), latest, now)
         commands = [] if read.arrivals else self._heartbeats(now)

@@ -24,7 +24,7 @@ from cqels.model.errors import CqelsError
 from cqels.pipeline.lift.block_format import elements_of
 from cqels.pipeline.lift.lift_worker import LiftWorker, RowRun
 from cqels.pipeline.lift.predicate_pushdown import ANYTHING, PushedPatterns
-from cqels.pipeline.lift.row_lifts import Lift, Lifting
+from cqels.pipeline.lift.row_lifts import ARRIVED, Lift, Lifting
 from cqels.pipeline.lift.row_schemas import BLOCK
 from cqels.pipeline.source.inbox import InboxFull
 from cqels.pipeline.source.live_source import Message
@@ -316,9 +316,12 @@ class Reception:
         before, far = worker.elements, 0
         messages: list[Message] = []
         lines = _line_ends(values) if worker.joins_lines else None
+        pushed, prepared = run[-1]
+        arrived = not pushed.is_timed and (prepared.arrival or prepared.lift.own_time)
         for row in worker.lifted(rows, count()):
             if row["kind"] == BLOCK:
-                messages.append(Message(bytes(row["block"]), run[-1][0].time))  # type: ignore[call-overload]
+                block = bytes(row["block"])  # type: ignore[call-overload]
+                messages.append(Message(block, pushed.time, ARRIVED if arrived else None))
                 continue
             number, line = _place(str(row["place"]), place, lines)
             far += number is None
@@ -354,7 +357,8 @@ def _runs(lifting: Sequence[tuple[_Push, Prepared]]) -> list[list[tuple[_Push, P
     joins = False
     for push, prepared in lifting:
         before, joins = joins, _joins(push, prepared)
-        if joins and before and runs[-1][-1][1].lift == prepared.lift:
+        last = runs[-1][-1] if runs else None
+        if joins and before and last and last[1].lift == prepared.lift and last[0].is_timed == push.is_timed:
             runs[-1].append((push, prepared))
         else:
             runs.append([(push, prepared)])

@@ -87,9 +87,7 @@ class ServedStream:
         return asdict(self)
 
 
-def declared_streams(
-    entries: Sequence[Mapping[str, object]], otherwise: ServedStream
-) -> dict[str, ServedStream]:
+def declared_streams(entries: Sequence[Mapping[str, object]], otherwise: ServedStream) -> dict[str, ServedStream]:
     """Those of a pipeline file, by their names; a template is the name of its file, or its text."""
     made: dict[str, ServedStream] = {}
     for entry in entries:

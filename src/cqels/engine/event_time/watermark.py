@@ -184,6 +184,10 @@ class Watermarks:
             return Batch.empty()
         return self.heartbeat(common, stream)
 
+    def limit(self, stream: int) -> int | None:
+        """The time before which an element of a stream would be late now; None if none would."""
+        return _latest(self._streams[stream].watermark, self._released)
+
     def flush(self) -> Batch:
         """The end of the input: nothing is held back any more."""
         return self._release(LATEST)

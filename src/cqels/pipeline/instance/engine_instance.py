@@ -387,6 +387,12 @@ class Instance:
         """The event time up to which the queries have been evaluated."""
         return self._engine.time
 
+    def limit(self, stream: str) -> int | None:
+        """The time before which an element of a stream would be late now; None if none would."""
+        internals = self._engine.internals
+        number = internals.core.state.streams.get(stream)
+        return None if number is None else internals.watermarks.limit(number)
+
     @property
     def held(self) -> int:
         """Elements that are held back until others have come."""

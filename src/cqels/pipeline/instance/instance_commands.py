@@ -32,7 +32,8 @@ class Arrival(NamedTuple):
     for all streams or one `stream`, and there for one `subject`, as N-Triples; `{"update": text}`, or what to `remove`
     and to `add` as N-Quads, and which `graphs` there are then; `{"declare": settings}`, a stream that is added, and
     `{"source": stream}`, a source that is added to the stream of this number; `{"answers": …}`, what endpoints answer
-    now (`store.service_answers`); `{"finish": true}` if nothing is held back any more.  `{"stop": name, "reason": …,
+    now (`store.service_answers`); `{"finish": true}` if nothing is held back any more; `{"pass": number}` does nothing,
+    and tells who waits for it that all before it was executed.  `{"stop": name, "reason": …,
     "ticks": …}` is not commanded but noted: a query took more than its budget in this micro-batch; when that is
     repeated, it is stopped after so many of its ticks.
     """

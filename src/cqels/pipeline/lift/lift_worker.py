@@ -37,7 +37,7 @@ from cqels.model.terms import Triple
 from cqels.model.time import EARLIEST, LATEST, parse_time
 from cqels.pipeline.lift.block_format import unpack
 from cqels.pipeline.lift.block_writer import BlockWriter, Row, one_element
-from cqels.pipeline.lift.row_lifts import Lift, Lifting
+from cqels.pipeline.lift.row_lifts import ARRIVED, Lift, Lifting
 
 _NOT_UTF8 = "surrogateescape"
 _PLACES = 64
@@ -204,6 +204,8 @@ class LiftWorker:
         """Those of places, where the template has blank nodes."""
         self.elements = 0
         """How many it has lifted."""
+        self.least: int | None = None
+        """Where elements are late that are before this time, those that came by themselves have it at least."""
         self.sample = 1
         """Of so many elements one is kept."""
         self._plain = (TRIPLE, QUAD, TIMED) if self._lift.drops_times else (TRIPLE, QUAD)
@@ -388,7 +390,10 @@ class LiftWorker:
         parts = []
         for number, value in enumerate(run.values):
             try:
-                parts.append(placed(unpack(value or b"", self._terms.dictionary), self._stream))
+                part = placed(unpack(value or b"", self._terms.dictionary), self._stream)
+                if self.least is not None and run.keys is not None and run.keys[number] == ARRIVED:
+                    part = replace(part, times=np.maximum(part.times, self.least))
+                parts.append(part)
             except DataError as error:
                 reject(run.at(number), error.message, "")
         return Batch.concatenate(parts)

@@ -65,6 +65,8 @@ class Lift:
 
 BLOCKS = Lift("blocks")
 """Rows whose values are blocks (`block_format.py`): they were lifted before."""
+ARRIVED = b"arrived"
+"""The key of a block whose elements have the times at which they arrived, since they carried none."""
 
 
 # ---------------------------------------------------------------- what users write
@@ -204,7 +206,9 @@ class Lifting:
 
         worker = worker or lift_worker_of(self)
         numbers = count()
-        named = self.lift.template.surroundings if self.lift.template is not None else ()
+        named: Sequence[str] = ("@key",) if self.lift.form == "blocks" else ()
+        if self.lift.template is not None:
+            named = self.lift.template.surroundings
         for batch in batches:
             rows = [row for part in runs_of(batch, task, named) for row in worker.lifted(part, numbers)]
             worker.tidy()

@@ -31,7 +31,7 @@ import pyarrow
 BLOCK, REJECTED, END, COMMAND = "block", "rejected", "end", "command"
 RESULTS, WRITTEN, LATE, REPORT = "results", "written", "late", "report"
 PUSHED = "pushed"
-"""The sequence of blocks that were pushed: their positions are offsets of an inbox (`cqels.spark.source.pushed_source`)."""
+"""The sequence of blocks that were pushed: positions are offsets of an inbox (`cqels.spark.source.pushed_source`)."""
 
 ARRIVING = pyarrow.schema(
     [

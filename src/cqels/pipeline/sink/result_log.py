@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 from time import time_ns
 
+from cqels.model.errors import Damaged
 from cqels.pipeline.sink.result_batch import Sent
 from cqels.pipeline.sink.sink_protocol import EXACTLY_ONCE, WHILE_IT_LIVES, query_name
 from cqels.pipeline.sink.text_formats import json_lines_with_ids, lines_of
@@ -170,12 +171,15 @@ class ResultLog:
             yield Part(each.number, lines_of(json_lines_with_ids(each)), len(each))
 
     def _keep(self, new: Sequence[tuple[str, Part]]) -> None:
+        fits = sum(len(part.ndjson) for _, part in new) <= self._memory
+        if self._log is not None and not fits:  # readers find its beginning on the disk alone
+            self._append(self._log, new)
         with self._lock:
             for name, part in new:
                 self._remember(name, part)
         # readers need not wait for the disk: a batch that is not there comes again after a crash
         self._notify([*dict.fromkeys(name for name, _ in new)])
-        if self._log is not None:
+        if self._log is not None and fits:
             self._append(self._log, new)
 
     def _remember(self, name: str, part: Part) -> None:
@@ -195,7 +199,7 @@ class ResultLog:
             messages.append(Message(part.ndjson, now, name.encode(), None, (("number", b"%d" % part.first),)))
         log.append(messages)
         if log.end - self._limit >= log.first + self._segment:  # what goes may be all that there was of a query
-            ends = {name: known.end for name, known in self._known.items()}
+            ends = {name: known.end for name, known in self._known.items()} | {name: part.end for name, part in new}
             log.append([Message(json.dumps(ends).encode(), now, _ENDS)])
             log.commit(log.end - self._limit)
 
@@ -262,7 +266,13 @@ class ResultLog:
         """The parts of a query from an offset of the log on that have a number or a larger one."""
         key = name.encode()
         while offset < log.end:
-            rows, offset = log.read(max(offset, log.first), MOST)
+            at = max(offset, log.first)
+            try:
+                rows, offset = log.read(at, MOST)
+            except Damaged:
+                if log.first <= at:
+                    raise
+                continue  # it was removed meanwhile
             for part in _parts_of(rows, key):
                 if part.end > number:
                     yield part
