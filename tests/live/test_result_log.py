@@ -103,7 +103,7 @@ def test_the_disk_has_what_memory_has_not(tmp_path: Path) -> None:
         name = random.choice("abc")
         at = random.randint(0, ends[name])
         while at < ends[name]:
-            found = log.read(name, at, 500)
+            found = log.read(name, at, 5000)
             assert values(found) == [*range(at + found.missed, found.next)]
             assert found.next > at
             at = found.next

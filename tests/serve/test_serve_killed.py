@@ -6,14 +6,11 @@ always with the same content.  `CQELS_SERVE_KILLS` says how often it is killed, 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -24,11 +21,8 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.exceptions import WebSocketException
-from websockets.sync.client import connect
 
 from cqels.ingest import parse_declaration
-from cqels.model.terms import CQ
 from cqels.plan.prepare import prepare
 from cqels.reference.reference_replay import replay
 from cqels.store.dataset import Store
@@ -36,18 +30,15 @@ from cqels.store.dataset import Store
 from ..live.kills import Job, kill_often
 from ..live.servers import eventually
 from ..spark.jobs import kill, tagged
+from .senders import BASE, EX, HttpSender, Sender, SocketSender, line_of, promise
 from .serving import PATIENCE, ClientReader, EventReader, lasting_port, tried
 
 pytestmark = pytest.mark.chaos
 
-EX, BASE = "http://ex.org/", "http://localhost:7070/"
-_INTEGER = "http://www.w3.org/2001/XMLSchema#integer"
 ROUND = 100
 """Elements of each stream of a second; there are whole seconds."""
 SPAN = 2 * ROUND
 """Elements in a window."""
-_AHEAD = 20
-"""Messages of a WebSocket that are sent before the first of them is acknowledged."""
 BASIC = {"clock": "arrival"}
 ORDERED = {"idle": "1h"}
 
@@ -69,118 +60,6 @@ TIMED = {
         WHERE {{ STREAM <left> [RANGE 2s SLIDE 1s] {{ ?s <{EX}number> ?n }} }}""",
 }
 """`sum` and `both` are exact: an element that comes again, at its time, does not change them."""
-
-
-def line_of(stream: str, number: int) -> str:
-    time = 10 * number + 4  # not at the bounds of windows
-    return f'<{EX}{stream}/{number}> <{EX}number> "{number}"^^<{_INTEGER}> "{time}" .'
-
-
-def promise(stream: str, count: int) -> str:
-    """No more than so many elements come."""
-    return f'<{BASE}{stream}> <{CQ}noElementBefore> {10 * count + 500} "{10 * count + 500}" .'
-
-
-# ---------------------------------------------------------------- senders
-
-
-@dataclass
-class Elements:
-    """Numbers of elements: how often each may have come to the service, and those that it has acknowledged."""
-
-    attempts: Counter[int] = field(default_factory=Counter)
-    acknowledged: set[int] = field(default_factory=set)
-    rejected: int = 0
-
-
-class Sender:
-    """Sends numbered elements of a stream until it is told that there are enough, and each until it is answered."""
-
-    def __init__(self, load: Load, stream: str, first: int, step: int) -> None:
-        self.load, self.stream = load, stream
-        self.elements = Elements()
-        self._first, self._step = first, step
-        self.sent = 0
-
-    def line(self, number: int) -> str:
-        return line_of(self.stream, number)
-
-    def numbers(self, count: int) -> list[int]:
-        """The next numbers of this sender: several of one stream have each their own."""
-        found = [self._first + self._step * at for at in range(self.sent, self.sent + count)]
-        self.sent += count
-        return found
-
-    def run(self) -> None:
-        raise NotImplementedError
-
-
-class HttpSender(Sender):
-    """Pushes so many elements with a request, one request after the other."""
-
-    def __init__(self, load: Load, stream: str, first: int = 0, step: int = 1, *, size: int, chunked: bool = False):
-        super().__init__(load, stream, first, step)
-        self._size, self._chunked = size, chunked
-
-    def run(self) -> None:
-        with httpx.Client(base_url=self.load.url, timeout=10) as client:
-            while not self.load.is_enough(self.sent):
-                self._push(client, self.numbers(self._size))
-                self.load.pause(self._size)
-
-    def _push(self, client: httpx.Client, numbers: list[int]) -> None:
-        text = "\n".join(map(self.line, numbers)).encode()
-        answer = tried(lambda: self._post(client, text, numbers), self.load.stop.is_set)
-        assert answer.status_code == 200, answer.text
-        assert answer.json() == {"accepted": len(numbers), "rejected": 0}
-        self.elements.acknowledged.update(numbers)
-
-    def _post(self, client: httpx.Client, text: bytes, numbers: list[int]) -> httpx.Response:
-        content = iter([text[:50], text[50:]]) if self._chunked else text
-        try:
-            answer = client.post(f"/streams/{self.stream}", content=content)
-        except httpx.ConnectError:
-            raise  # it has not come to the service
-        except httpx.HTTPError:
-            self.elements.attempts.update(numbers)
-            raise
-        if answer.status_code == 200:
-            self.elements.attempts.update(numbers)
-        return answer
-
-
-class SocketSender(Sender):
-    """Pushes an element with each message of a WebSocket, some ahead of their answers."""
-
-    def run(self) -> None:
-        waiting: deque[int] = deque()
-        while not (self.load.is_enough(self.sent) and not waiting):
-            assert not self.load.stop.is_set()
-            with suppress(OSError, WebSocketException, TimeoutError):
-                self._converse(waiting)
-            self.load.stop.wait(0.05)
-
-    def _converse(self, waiting: deque[int]) -> None:
-        """Send what has no answer again, then the next ones."""
-        address = f"{self.load.url.replace('http', 'ws')}/streams/{self.stream}"
-        with connect(address, open_timeout=5, close_timeout=1, max_size=None) as socket:
-            for number in waiting:
-                self._send(socket, number)
-            while not (self.load.is_enough(self.sent) and not waiting):
-                if len(waiting) < _AHEAD and not self.load.is_enough(self.sent):
-                    (number,) = self.numbers(1)
-                    waiting.append(number)
-                    self._send(socket, number)
-                    self.load.pause(1)
-                    if len(waiting) < _AHEAD // 2:
-                        continue
-                answer = json.loads(socket.recv(timeout=10))
-                assert answer == {"accepted": 1}
-                self.elements.acknowledged.add(waiting.popleft())
-
-    def _send(self, socket: Any, number: int) -> None:
-        self.elements.attempts[number] += 1
-        socket.send(self.line(number))
 
 
 # ---------------------------------------------------------------- changes

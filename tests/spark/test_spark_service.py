@@ -19,6 +19,8 @@ pytest.importorskip("pyspark", reason="pip install 'cqels[spark]'")
 pytest.importorskip("google.protobuf", reason="pip install 'cqels[spark]'")
 pytest.importorskip("starlette", reason="pip install 'cqels[serve]'")
 
+import httpx
+
 from cqels.engine.budgets import Budget
 from cqels.ingest import StreamSettings, parse_declaration
 from cqels.live.live_run import LiveSettings, PushedStream
@@ -41,6 +43,7 @@ from cqels.spark.source.pushed_source import PushedReader
 from cqels.store.dataset import Store
 from cqels.store.permissions import Permissions
 
+from ..serve.serving import serve_process
 from ..unit.test_permissions import Server as EndpointServer
 from ..unit.test_permissions import query as asking
 from ..unit.test_permissions import server as endpoint
@@ -355,6 +358,16 @@ def test_results_that_are_gone_are_not_rebuilt(spark: Any, tmp_path: Path) -> No
     again = run("continue")
     again.start()
     again.stop()
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    arguments = ["--engine", "spark", "--master", "local[1]", "--latency", "low"]
+    with serve_process(tmp_path, *arguments) as process, httpx.Client(base_url=process.url, timeout=60) as http:
+        assert http.put("/queries/values", content=VALUES).status_code == 201
+        assert http.post("/streams/obs", content=elements(0)).json() == {"accepted": PART, "rejected": 0}
+        until(lambda: http.get("/queries/values").json()["results"] == PART)
+        assert http.delete("/queries/values").status_code == 204
+    assert "engine    on Spark at local[1]" in process.said()
 
 
 def test_offsets_and_tasks_of_inboxes(tmp_path: Path) -> None:

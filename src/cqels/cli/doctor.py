@@ -19,8 +19,12 @@ LIVE = (
     ("httpx", "http", "server-sent events and webhooks, http://…"),
     ("orjson", "json", "JSON read faster"),
     ("pyyaml", "yarrrml", "templates in YARRRML"),
+    ("starlette", "serve", "cqels serve"),
+    ("uvicorn", "serve", "cqels serve"),
+    ("httptools", "serve", "cqels serve"),
+    ("prometheus-client", "serve", "cqels serve"),
 )
-"""The packages of live sources and sinks, with the extras that bring them, and what each is for."""
+"""The packages of live sources and sinks and of the service, with the extras that bring them, and what each is for."""
 
 
 _WIDTH = max(len(name) for name, _, _ in LIVE) + 2
