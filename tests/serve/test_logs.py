@@ -22,7 +22,7 @@ from cqels.model.errors import CqelsError
 from cqels.serve.access import Access
 from cqels.serve.backend import Pipeline
 from cqels.serve.http_app import HttpSettings
-from cqels.serve.logs import ACCESS, FIELDS, log_to
+from cqels.serve.logs import ACCESS, FIELDS, JsonLines, log_to
 from cqels.serve.server import Address, Server
 from cqels.serve.service import Service
 from cqels.serve.tracing import exporter_of, tracing
@@ -63,16 +63,21 @@ def test_what_comes_from_outside_stays_in_its_line() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
+def test_half_a_character_can_be_written() -> None:
+    record = logging.makeLogRecord({"msg": "rejected: \ud800"})
+    assert json.loads(JsonLines().format(record).encode())["message"] == "rejected: \ud800"
+
+
 def test_json() -> None:
     stream = io.StringIO()
     with log_to(stream, "json"):
-        LOG.info("up to\n%s", "2 lines – \ud800", extra={FIELDS: {"path": "/", "status": 200}})
+        LOG.info("up to\n%s", "2 lines – é", extra={FIELDS: {"path": "/", "status": 200}})
         try:
             raise ValueError("an accident")
         except ValueError:
             LOG.exception("a request has failed")
     first, second = lines_of(stream)
-    assert first["message"] == "up to\n2 lines – \ud800"
+    assert first["message"] == "up to\n2 lines – é"
     assert (first["level"], first["logger"], first["path"], first["status"]) == ("info", "cqels", "/", 200)
     assert re.fullmatch(TIME, first["time"])
     assert second["exception"].startswith("Traceback")

@@ -142,3 +142,12 @@ def test_templates_are_beside_the_file_that_names_them(folder: Path) -> None:
     (folder / "pipeline.toml").write_text(PIPELINE)
     given = Given(PipelineFile.read(folder / "pipeline.toml"), folder=folder, serves=True)
     assert given.options().serve.streams[0]["template"] == str(folder / "t.toml")
+
+
+def test_a_query_of_the_file_declares_the_streams_that_nobody_has(folder: Path) -> None:
+    (folder / "pipeline.toml").write_text(PIPELINE.replace('[[streams]]\niri = ":obs"\nfrom = "obs.nt"\n', ""))
+    (folder / "t.toml").write_text(TEMPLATE)
+    with serve_process(folder) as process, process.client() as client:
+        assert client.post("/streams/obs", content='<x:a> <x:value> "2" 2000 .').json()["accepted"] == 1
+        answer = client.get("/queries/all/results", params={"from": "start", "wait": "20s"}).json()
+        assert [each["bindings"]["v"]["value"] for each in answer["results"]] == ["2"]

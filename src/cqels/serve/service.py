@@ -112,6 +112,9 @@ class Service:
         """Elements of each stream that newer ones have replaced, since the service was started."""
         self._declared = settings_of(pipeline.streams)
         self._own = {query.name or "" for query in pipeline.queries}
+        there = {*self._streams, *self._declared, *self._own}
+        read = (iri for query in pipeline.queries for iri in _streams_of(query))
+        self._streams |= {iri: self.settings.stream for iri in read if iri not in there}
         self._folder.mkdir(parents=True, exist_ok=True)
         self.results = ResultLog(
             self._folder / "results",
