@@ -160,6 +160,7 @@ def test_the_largest_query_is_dropped_and_says_why(tmp_path: Path, monkeypatch: 
         while held["large"] <= held["small"]:  # it is looked at from time to time
             held |= {service.names.short(name): size for name, size in service._query_bytes().items()}
             sleep(0.05)
+        service.memory.stop()  # it is looked at here
         service.memory.limit = held["large"] * 10
         monkeypatch.setattr(service.memory, "_resident", lambda: held["large"] * 10)
         service.memory.look()

@@ -35,11 +35,10 @@ results = "10MB"
 
 [[serve.streams]]
 name = "pushed"
-clock = "arrival"
 overflow = "sample"
 template = "t.toml"
 """
-TEMPLATE = 'subject = "x:{a}"\n[predicates]\n"x:value" = { column = "b" }\n'
+TEMPLATE = 'subject = "x:{a}"\n[time]\ncolumn = "at"\n[predicates]\n"x:value" = { column = "b" }\n'
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +129,7 @@ def test_a_pipeline_is_served(folder: Path) -> None:
             found += answer["results"]
         assert {each["bindings"]["v"]["value"] for each in found} == {"1", "2", "3"}
         assert client.get("/streams/pushed").json()["overflow"] == "sample"
-        pushed = client.post("/streams/pushed", content="a,b\n1,2\n", headers={"content-type": "text/csv"})
+        pushed = client.post("/streams/pushed", content="a,b,at\n1,2,4000\n", headers={"content-type": "text/csv"})
         assert pushed.json() == {"accepted": 1, "rejected": 0}
         assert client.delete("/queries/all").status_code == 409
         assert client.get("/").json()["base"] == "http://ex.org/"

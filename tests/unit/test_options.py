@@ -12,6 +12,7 @@ import pytest
 from pyoxigraph import NamedNode
 
 from cqels.cli.run_command import run
+from cqels.cli.serve_command import serve
 from cqels.ingest import parse_declaration
 from cqels.model.errors import CqelsError
 from cqels.model.time import MINUTE, SECOND
@@ -30,6 +31,7 @@ from cqels.options import (
     RunOptions,
     on_the_command_line,
 )
+from cqels.serve_options import WORDS as SERVE_WORDS
 
 PIPELINE = """
 streams = ["<http://ex.org/a>=a.nt?lateness=2s", {iri = "http://ex.org/b", from = "b/*.nq", idle = "1s"}]
@@ -114,8 +116,10 @@ def test_every_option_of_the_command_line_has_its_word_and_the_other_way_round()
     tables = {"files": "queries", "stream": "streams", "data": "data", "graph": "data", "out": "sinks"}
     tables["prefix"] = "prefixes"
     options = [*inspect.signature(run).parameters]
-    assert {*tables.values(), "pipeline"} == {*TABLES}
+    assert {*tables.values(), "pipeline", "serve"} == {*TABLES}
     assert sorted(name for name in options if name not in tables) == sorted(PIPELINE_WORDS)
+    served = {*inspect.signature(serve).parameters} - {"file", *tables}
+    assert served - {*PIPELINE_WORDS} == {*SERVE_WORDS} - {"streams"}  # which are tables of a file
 
 
 WRONG = {

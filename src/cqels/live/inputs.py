@@ -94,6 +94,8 @@ class _Live:
             self._fail(error)
             return None
         self.pause = 1.0
+        if not rows.num_rows:
+            return [], end, 0
         assert self.lifting is not None
         self.worker = self.worker or LiftWorker(self.lifting)
         self.worker.least = least

@@ -120,11 +120,6 @@ class Subscriptions:
                 del self.readers[name]
 
 
-def is_behind(told: Told, limit: int | None, sent: int) -> bool:
-    """Whether a reader that asked for so many results has them."""
-    return limit is not None and isinstance(told, Part) and sent >= limit
-
-
 Encoder = Callable[[Told], bytes]
 
 

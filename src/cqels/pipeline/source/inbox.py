@@ -46,7 +46,7 @@ from cqels.pipeline.source.inbox_segments import (
     segments_of,
     sync_folder,
 )
-from cqels.pipeline.source.live_source import Message, Position
+from cqels.pipeline.source.live_source import ROWS, Message, Position
 
 SEGMENT_BYTES = 64 << 20
 """Bytes from which on a segment is not appended to."""
@@ -55,6 +55,8 @@ FRAME_BYTES = 1 << 20
 LIMIT = 4 << 30
 """Bytes that an inbox keeps, if nothing else is said."""
 _LOG = logging.getLogger("cqels")
+
+_NOTHING = pyarrow.RecordBatch.from_pylist([], ROWS)
 
 WhenFull: TypeAlias = OneOf["wait", "refuse", "drop"]
 
@@ -275,7 +277,7 @@ class Inbox:
         if offset > end:
             raise damaged(self.folder, f"it ends at byte {end:,}, and has been read to byte {offset:,}")
         if offset == end:
-            return rows_of((), self.place), end
+            return _NOTHING, end
         found, stop = read_frames(self.folder, offset, end, most)
         return rows_of(found, self.place), stop
 
