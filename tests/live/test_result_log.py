@@ -9,11 +9,12 @@ from shutil import copytree
 from threading import Event, Thread
 
 import pytest
-from pyoxigraph import Literal
+from pyoxigraph import BlankNode, Literal, NamedNode
 
 from cqels.pipeline.sink import result_log
 from cqels.pipeline.sink.result_batch import Sent
 from cqels.pipeline.sink.result_log import Found, ResultLog
+from cqels.pipeline.sink.text_formats import json_lines_with_ids, lines_of, lines_with_ids
 from cqels.pipeline.source.inbox import Inbox
 from cqels.plan.algebra import Query
 from cqels.plan.prepare import prepare
@@ -198,3 +199,18 @@ def test_readers_of_what_is_being_removed(tmp_path: Path) -> None:
         reader.join()
     log.close()
     assert not faults, faults[0]
+
+
+@pytest.mark.parametrize("count", [1, 16, 17])
+def test_few_results_are_written_as_many_are(count: int) -> None:
+    """Quotes, languages, what is unbound, empty snapshots, names of any kind: the bytes are the same."""
+    terms = [Literal('a "b"\\\n', language="en"), NamedNode("x:é"), BlankNode("b"), Literal("1.5"), None]
+    asked = prepare("SELECT ?v ?w WHERE { STREAM <x:s> [NOW] { ?s ?p ?v , ?w } }", name='o"q')
+    results = [
+        Result(asked.name or "", 10**18 + 7 * n, n, "+-"[n % 2], (terms[n % 5], terms[n % 3]), variables=("v", "w"))
+        for n in range(count)
+    ]
+    if count > 1:
+        results[1] = Result(asked.name or "", 10**18, 1, "", (), empty=True, variables=("v", "w"))
+    made = Sent.of(asked, results, 5)
+    assert lines_with_ids(made) == lines_of(json_lines_with_ids(made))

@@ -24,7 +24,7 @@ from time import time_ns
 from cqels.model.errors import Damaged
 from cqels.pipeline.sink.result_batch import Sent
 from cqels.pipeline.sink.sink_protocol import EXACTLY_ONCE, WHILE_IT_LIVES, query_name
-from cqels.pipeline.sink.text_formats import json_lines_with_ids, lines_of
+from cqels.pipeline.sink.text_formats import lines_with_ids
 from cqels.pipeline.source.inbox import Inbox
 from cqels.pipeline.source.live_source import Message
 from cqels.plan.algebra import Query
@@ -168,7 +168,7 @@ class ResultLog:
         if sent.number + len(sent) <= end:
             return
         for each in (sent if sent.number >= end else sent.from_number(end)).divided(_PART):
-            yield Part(each.number, lines_of(json_lines_with_ids(each)), len(each))
+            yield Part(each.number, lines_with_ids(each), len(each))
 
     def _keep(self, new: Sequence[tuple[str, Part]]) -> None:
         fits = sum(len(part.ndjson) for _, part in new) <= self._memory

@@ -24,6 +24,8 @@ from cqels.results import RESULT_FORMATS, writer_for
 from cqels.results.result import TextWriter, generated_at, graph_name, json_term, lexical
 
 _TEXT = pyarrow.large_string()
+_FEW = 16
+"""Results up to which it is quicker to write one after the other."""
 _ELEMENTS = ("ntriples", "nquads", "trig")
 """Formats of constructed elements."""
 _SPECIAL = re.compile(r'[,"\r\n]')
@@ -107,6 +109,15 @@ def json_lines_with_ids(sent: Sent) -> Any:
 def lines_of(texts: Any) -> bytes:
     """The bytes of texts, each a line."""
     return _bytes(_joined(texts, "\n"))
+
+
+def lines_with_ids(sent: Sent) -> bytes:
+    """`json_lines_with_ids` as lines. A few results are written one by one: columns are dearer for them."""
+    if len(sent) > _FEW:
+        return lines_of(json_lines_with_ids(sent))
+    before = f'{{"id": {_string(f"{sent.name}/")[:-1]}'
+    lines = _written(sent, "jsonl", 0)[0].decode().split("\n")[:-1]
+    return "".join(f'{before}{number}", {line[1:]}\n' for number, line in enumerate(lines, sent.number)).encode()
 
 
 def _csv_rows(sent: Sent) -> Any:
